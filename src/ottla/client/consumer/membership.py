@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Final
 
 from ottla.client.consumer.actions import (
-    NOBODY,
+    NO_MEMBER,
     Action,
     Assign,
     Assigned,
@@ -75,7 +75,7 @@ class Membership:
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.phase = Phase.IDLE
-        self.member = NOBODY
+        self.member = NO_MEMBER
         """Generation and member id for requests, as far as they are valid."""
         self.owned: tuple[TopicPartition, ...] = ()
         """The partitions that the application has."""
@@ -146,8 +146,8 @@ class Membership:
 
     @property
     def committing_member(self) -> Member:
-        """The member that commits; NOBODY after a refusal, until it has an assignment."""
-        return self.member if self.failure is None or self.phase is Phase.STABLE else NOBODY
+        """The member that commits; NO_MEMBER after a refusal, until it has an assignment."""
+        return self.member if self.failure is None or self.phase is Phase.STABLE else NO_MEMBER
 
     @property
     def is_rejoining(self) -> bool:
@@ -172,7 +172,7 @@ class Membership:
     def _leave_group(self, reason: str) -> None:
         if self.member.member_id:
             self._leave_as(self.member.member_id, reason)
-        self.member = NOBODY
+        self.member = NO_MEMBER
 
     def _leave_as(self, member_id: str, reason: str) -> None:
         request = self._requests.leave_group(member_id, reason)
@@ -310,7 +310,7 @@ class Membership:
         elif code in _GONE:
             self._lose_coordinator(now)
         elif code in _FORGOTTEN:
-            self.member = NOBODY
+            self.member = NO_MEMBER
             self._prepare_rejoin(f"the coordinator answered {code.name}")
         elif not code.retriable:
             self._fail_with_code(now, code)
@@ -322,7 +322,7 @@ class Membership:
         if code in _FOR_GOOD:
             self._fail_with_code(now, code)
         elif self.phase is Phase.STABLE:
-            self.member = NOBODY
+            self.member = NO_MEMBER
             self._prepare_rejoin("a commit was refused")
 
     def take_actions(self) -> list[Action]:
@@ -341,7 +341,7 @@ class Membership:
         self.phase = Phase.FAILED
         self.failure = error
         self._not_before = now + self.settings.retry_backoff
-        self.member = NOBODY
+        self.member = NO_MEMBER
         if self.owned:
             self._actions.append(Prepare(self.owned, lost=True))
         self._actions.append(Failed(error))
@@ -376,7 +376,7 @@ class Membership:
     def _join_failed(self, now: float, code: ErrorCode) -> None:
         """Handle an error of JoinGroup or SyncGroup."""
         if code in _FORGOTTEN:
-            self.member = NOBODY
+            self.member = NO_MEMBER
             self.phase = Phase.READY
             self._prepare_rejoin(f"the coordinator answered {code.name}")
         elif code in _GONE:

@@ -150,7 +150,7 @@ class Segment:
             file.close()
 
     def set_roll_bounds(self, config: TopicConfig, now_ms: int) -> None:
-        """Compute the bounds past which the next append rolls (SEMANTICS: four conditions)."""
+        """Compute the bounds past which the next append rolls (the rules of Kafka's LogSegment.shouldRoll)."""
         self.index_interval = config.index_interval_bytes
         self.bound_size(config)
         age = max(0, config.roll_ms - self.jitter_ms)
