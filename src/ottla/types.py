@@ -12,6 +12,8 @@ NO_OFFSET: Final = -1
 """An offset that is not known (Kafka's INVALID_OFFSET / UNKNOWN_OFFSET)."""
 UNBOUNDED: Final = 2**63 - 1
 """Above every offset."""
+LAST_OFFSET: Final = UNBOUNDED - 1
+"""The largest offset that a record may have: the offset after it, the end of its log, has to be a 64-bit number."""
 NO_EPOCH: Final = -1
 """A leader epoch that is not known."""
 NO_TIMESTAMP: Final = -1

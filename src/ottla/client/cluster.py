@@ -75,9 +75,9 @@ class Cluster:
         self._closed = True
         self._pool.close_connections()
 
-    def deadline(self) -> Deadline:
-        """`default.api.timeout.ms` from now."""
-        return Deadline.after_ms(self.config.default_api_timeout_ms)
+    def deadline(self, timeout_s: float | None = None) -> Deadline:
+        """The end of a call that takes `timeout_s`; None: `default.api.timeout.ms`."""
+        return Deadline.after_ms(self.config.default_api_timeout_ms if timeout_s is None else timeout_s * 1000)
 
     def retries(self, what: str, deadline: Deadline) -> Retries:
         """Attempts at `what`, a phrase for the error message, with the configured backoff."""

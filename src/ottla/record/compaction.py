@@ -1,7 +1,7 @@
 """The work of compaction on a batch: reads its keys, and rewrites it with some of its records.
 
 Zone: pure. The functions are jobs for workers. `storage.cleaning` decides which records stay; this module moves
-bytes. Offsets, sequence numbers and the last offset of a batch never change (SEMANTICS "Log"; KIP-534).
+bytes. Offsets, sequence numbers and the last offset of a batch never change (KIP-534).
 """
 
 from __future__ import annotations

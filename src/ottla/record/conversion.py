@@ -1,8 +1,8 @@
 """Converts record batches to message sets of formats v0 and v1, and messages of v1 to v0, for old consumers.
 
 Zone: pure. A fetch below version 4 gets v1 (from version 2 on) or v0; `message_set_conversion` converts the other way.
-Headers, sequence numbers and transactions do not exist there and are lost; control records are left out (SEMANTICS
-"Log"; KIP-31, KIP-32). Checksums are verified: damaged bytes must not get a new one.
+Headers, sequence numbers and transactions do not exist there and are lost; control records are left out
+(KIP-31, KIP-32). Checksums are verified: damaged bytes must not get a new one.
 """
 
 from __future__ import annotations

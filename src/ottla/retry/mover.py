@@ -3,7 +3,7 @@
 Zone: real. One thread. The log is the source of truth: a record waits in its retry topic until a transaction commits
 that contains both the forwarded record and the group's new position. The scheduler is only an index of the log.
 
-What happens if the service is killed right after a step:
+If the service is killed right after a step:
 
     1 read        the record and its due time were read      there is no trace of it; it is read again
     2 added       the scheduler has it                       embedded: it is read again. Redis: position and entries

@@ -9,9 +9,9 @@ and the mark last. So a stop at any moment leaves a log with all acknowledged re
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ottla.seams import Failure, Kind
+from ottla.storage.directory_names import DirectoryNames
 from ottla.storage.layout import MOVING, future_dir_name, parse_future_dir, parse_log_dir
 from ottla.storage.log import Log
 from ottla.storage.log_dir_context import LogDirContext
@@ -20,18 +20,17 @@ from ottla.storage.recovery.recovery import open_log
 from ottla.storage.segments.scan import read_file
 from ottla.types import TopicPartition
 
-if TYPE_CHECKING:
-    from ottla.storage.log_dir import LogDir
-
 
 class FutureLogs:
     """The moves of one log directory."""
 
-    __slots__ = ("_dir", "_home", "arrived", "futures", "replaced")
+    __slots__ = ("_home", "_logs", "_names", "arrived", "futures", "replaced")
 
-    def __init__(self, home: LogDirContext, directory: LogDir) -> None:
+    def __init__(self, home: LogDirContext, logs: dict[TopicPartition, Log], names: DirectoryNames) -> None:
+        """`logs`: those of the directory that are served, by reference: copies become logs, and logs copies."""
         self._home = home
-        self._dir = directory
+        self._logs = logs
+        self._names = names
         self.futures: dict[TopicPartition, Log] = {}
         """Copies that will replace logs in other directories."""
         self.replaced: dict[TopicPartition, Log] = {}
@@ -74,7 +73,7 @@ class FutureLogs:
         """An empty copy of a log. `marked` is called when its mark is durable. Raises Failure."""
         tp, directory = source.tp, self._future_directory(source.tp)
         try:
-            self._dir.forget_deleted_log(tp)
+            self._names.forget_deleted_log(tp)
             self._home.disk.make_dir(directory)
             found = LogMarks(clean=True, start_offset=source.start_offset)
             log = open_log(self._home, tp, directory, source.config, found)
@@ -102,7 +101,7 @@ class FutureLogs:
     def drop_copy(self, tp: TopicPartition) -> None:
         """Delete a copy. Raises Failure."""
         log = self.futures.pop(tp)
-        self._dir.set_aside(log, self._home.note_failure)
+        self._names.set_aside(log, self._home.note_failure)
         log.close_files()
 
     def promote_copy(self, tp: TopicPartition) -> None:
@@ -111,8 +110,8 @@ class FutureLogs:
         Its next flush makes the name durable.
         """
         log = self.futures[tp]
-        self._dir.rename_directory(log.metadata.directory, str(tp))
-        self._dir.logs[tp] = self.futures.pop(tp)
+        self._names.rename_directory(log.metadata.directory, str(tp))
+        self._logs[tp] = self.futures.pop(tp)
         self.arrived[tp] = None
         log.relocate_files(str(tp))
 
@@ -121,9 +120,9 @@ class FutureLogs:
 
         At start, before the log is used.
         """
-        log, directory = self._dir.logs[tp], self._future_directory(tp)
-        self._dir.rename_directory(log.metadata.directory, directory)
-        self.futures[tp] = self._dir.logs.pop(tp)
+        log, directory = self._logs[tp], self._future_directory(tp)
+        self._names.rename_directory(log.metadata.directory, directory)
+        self.futures[tp] = self._logs.pop(tp)
         del self.arrived[tp]
         log.relocate_files(directory)
 
@@ -132,7 +131,7 @@ class FutureLogs:
     def retire_source(self, tp: TopicPartition) -> Log:
         """Take a log out of service, because a copy elsewhere is the log now; it stays until `drop_source`."""
         self.arrived.pop(tp, None)
-        log = self.replaced[tp] = self._dir.logs.pop(tp)
+        log = self.replaced[tp] = self._logs.pop(tp)
         log.cleaning.closed = True
         self._home.on_log_changed(tp)
         return log
@@ -144,6 +143,6 @@ class FutureLogs:
         """
         if self.replaced.get(log.tp) is log:
             del self.replaced[log.tp]
-            self._dir.set_aside(log, done)
+            self._names.set_aside(log, done)
             delay_ns = log.config.file_delete_delay_ms * 1_000_000
             self._home.timers.add_timer(self._home.clock.now().mono_ns + delay_ns, log.close_files)

@@ -31,7 +31,6 @@ from ottla.record.validation import HeaderTuple
 from ottla.seams import Done, Failure, Instant, Kind, Region
 from ottla.storage.cleaning.state import CleaningState
 from ottla.storage.flush_policy import FlushPolicy
-from ottla.storage.indexes.index import LAST_OFFSET
 from ottla.storage.log_dir_context import LogDirContext
 from ottla.storage.log_files import LogFiles
 from ottla.storage.log_metadata import LogMetadata, LogOffsets, StoredMetadata
@@ -41,7 +40,7 @@ from ottla.storage.segments.batch_position_cache import KEPT
 from ottla.storage.segments.reader import HOT_BYTES
 from ottla.storage.segments.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batches
 from ottla.storage.segments.segments import SegmentList
-from ottla.types import UNBOUNDED, TopicPartition
+from ottla.types import LAST_OFFSET, UNBOUNDED, TopicPartition
 
 _TAIL_MAX: Final = 2 * KEPT
 _new = tuple.__new__  # a third of the time of the class's own

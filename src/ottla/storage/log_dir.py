@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.seams import Done, Failure, Kind
@@ -20,6 +19,7 @@ from ottla.storage.checkpoints import (
     parse_meta_properties,
 )
 from ottla.storage.clean_shutdown import CleanShutdown, take_clean_mark
+from ottla.storage.directory_names import DirectoryNames
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.future_logs import FutureLogs
 from ottla.storage.layout import (
@@ -31,10 +31,8 @@ from ottla.storage.layout import (
     META_PROPERTIES,
     RECOVERY_POINTS,
     ROOT,
-    delete_dir_name,
     is_delete_dir,
     parse_log_dir,
-    stray_dir_name,
 )
 from ottla.storage.log import Log
 from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
@@ -46,8 +44,6 @@ from ottla.storage.segments.scan import read_file
 from ottla.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
-GHOSTS_KEPT: Final = 1000
-"""Deleted partitions that are remembered until they are removed from the checkpoints."""
 
 
 class LogDir:
@@ -55,9 +51,9 @@ class LogDir:
 
     __slots__ = (
         "_clean",
-        "_deleted",
         "_home",
         "_loaded",
+        "_names",
         "_unopened",
         "logs",
         "missing",
@@ -70,16 +66,15 @@ class LogDir:
         home.fence = self._fence_logs
         home.rearm = self._rearm_logs
         self.logs: dict[TopicPartition, Log] = {}
-        self.moves = FutureLogs(home, self)
-        """Logs that move to or from other directories."""
         self._clean = self._loaded = False
         self._unopened: dict[TopicPartition, LogMarks] = {}
         """The checkpoints' entries of logs that are not loaded yet."""
         self.missing: dict[TopicPartition, int] = {}
         """Recovery points of missing logs: lost, or of deleted topics. Kept until the controller has been informed."""
-        self._deleted: set[TopicPartition] = set()
-        """Partitions that have no log here any more but may have entries in a checkpoint."""
         self.offsets = OffsetCheckpoints(home, self.logs, self._log_here, self.missing, self._unopened)
+        self._names = DirectoryNames(home, self.offsets)
+        self.moves = FutureLogs(home, self.logs, self._names)
+        """Logs that move to or from other directories."""
 
     @property
     def name(self) -> str:
@@ -188,8 +183,7 @@ class LogDir:
 
         found = dict(self._log_directories(directories))
         config_of = cache(topic_config)
-        self._deleted.update(points, marks, starts, cleaned)
-        self._deleted.difference_update(found)
+        self._names.note_deleted({*points, *marks, *starts, *cleaned}.difference(found))
         self.missing.update({tp: point for tp, point in points.items() if point and tp not in found})
         for tp in found:
             self._unopened[tp] = LogMarks(
@@ -239,7 +233,7 @@ class LogDir:
     def create_log(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
         """A new, empty log. Raises Failure."""
         try:
-            self.forget_deleted_log(tp)
+            self._names.forget_deleted_log(tp)
             is_new = self._home.disk.make_dir(str(tp))
             log = open_log(self._home, tp, str(tp), config, LogMarks(clean=True, is_new=is_new))
         except Failure as failure:
@@ -255,46 +249,18 @@ class LogDir:
         """Take a log out of service: its directory is renamed now and removed later. Raises Failure."""
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
-        self.set_aside(log, self._home.note_failure)
+        self._names.set_aside(log, self._home.note_failure)
         log.let_go()
 
     def set_aside_as_stray(self, tp: TopicPartition) -> str:
         """Take a log of another topic out of service; its directory is kept under the name returned. Raises Failure."""
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
-        target = stray_dir_name(tp, self._home.entropy.random_bytes("deleted-log", 16).hex())
-        self.rename_directory(log.metadata.directory, target)
-        self._deleted.add(tp)
-        self._home.on_log_changed(tp)
-        self._home.disk.sync_dir(ROOT, self._home.note_failure)
+        target = self._names.set_aside_as_stray(log)
         log.let_go()
         return target
 
-    def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
-        """Rename its directory to `…-delete`, to be removed later; `done` when the name is durable. Raises Failure."""
-        log.cleaning.closed = True
-        target = delete_dir_name(log.tp, self._home.entropy.random_bytes("deleted-log", 16).hex())
-        self.rename_directory(log.metadata.directory, target)
-        self._deleted.add(log.tp)
-        self._home.on_log_changed(log.tp)
-        self._home.disk.sync_dir(ROOT, done)
-        self._home.unlink_later(target, log.config.file_delete_delay_ms)
-
-    def rename_directory(self, directory: str, target: str) -> None:
-        """Rename a log's directory. Raises Failure."""
-        try:
-            self._home.disk.rename(directory, target)
-        except Failure as failure:
-            self._home.on_failed(failure.as_value())
-            raise
-
-    # -- names that are used again -------------------------------------------------------------------------------------
-
-    def forget_deleted_log(self, tp: TopicPartition) -> None:
-        """Before a log is created: remove an earlier log of the same name from the checkpoints. Raises Failure."""
-        if tp in self._deleted or len(self._deleted) > GHOSTS_KEPT:
-            self.offsets.forget_deleted_logs()
-            self._deleted.clear()
+    # -- what the manager has to look at -------------------------------------------------------------------------------
 
     def forget_missing(self, tp: TopicPartition) -> bool:
         """Stop to expect a log of this partition here; returns whether one was expected."""

@@ -142,7 +142,7 @@ def test_records_of_an_abandoned_poll_are_returned_again(bench: Bench, run: Run)
             done = threading.Event()
             task = asyncio.create_task(one.poll(30))
             await asyncio.sleep(0)
-            one._worker.hand_over(done.set)
+            one._thread.worker.hand_over(done.set)
             assert done.wait(180)  # blocks the loop, so that the task cannot take the result
             task.cancel()
             await asyncio.wait([task])

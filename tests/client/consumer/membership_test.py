@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from ottla.client.consumer.actions import (
-    NOBODY,
+    NO_MEMBER,
     Action,
     Assign,
     Assigned,
@@ -124,7 +124,7 @@ def test_an_assignor_that_was_not_offered_is_a_malformed_response() -> None:
     assert isinstance(left, Leave)
     assert isinstance(failed, Failed)
     assert isinstance(failed.error, MalformedReplyError)
-    assert (machine.failure, machine.member) == (failed.error, NOBODY)
+    assert (machine.failure, machine.member) == (failed.error, NO_MEMBER)
 
 
 def test_a_leader_gives_nothing_to_a_member_that_it_cannot_read() -> None:
@@ -204,7 +204,7 @@ def test_a_cooperative_member_gives_up_topics_that_it_does_not_want_any_more() -
 def test_a_member_that_the_coordinator_forgot_has_lost_its_partitions(settings: GroupSettings, code: ErrorCode) -> None:
     machine = stable(settings, T0)
     assert beat(machine, 3, code) == [Prepare((T0,), lost=True)]
-    assert machine.member == NOBODY
+    assert machine.member == NO_MEMBER
     machine.on_prepared(3, ())
     assert only(machine, Join).request.member_id == ""
 
@@ -315,7 +315,7 @@ def test_an_error_without_retry_is_reported_and_partitions_are_lost(code: ErrorC
     assert lost == Prepare((T0,), lost=True)
     assert isinstance(failed, Failed)
     assert machine.failure is failed.error
-    assert machine.member == NOBODY
+    assert machine.member == NO_MEMBER
     machine.on_prepared(3, ())
     machine.do_due_work(1000)
     assert machine.take_actions() == []
@@ -352,7 +352,7 @@ def test_a_refusal_before_it_is_in_is_kept_until_a_poll_tries_again(step: str) -
         machine.on_sync(2, SyncGroupResponse(error_code=code))
     failed = only(machine, Failed)
     assert machine.failure is failed.error
-    assert machine.member == NOBODY
+    assert machine.member == NO_MEMBER
     machine.do_due_work(1000)
     assert machine.take_actions() == []
     machine.on_poll(1000)
@@ -362,7 +362,7 @@ def test_a_refusal_before_it_is_in_is_kept_until_a_poll_tries_again(step: str) -
     only(machine, Join)
     join(machine, 1000, 7)
     assert machine.failure is failed.error, "until it has its assignment"
-    assert machine.committing_member == NOBODY
+    assert machine.committing_member == NO_MEMBER
 
 
 def test_a_refused_commit_of_an_earlier_generation_is_ignored() -> None:

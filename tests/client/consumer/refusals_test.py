@@ -187,7 +187,7 @@ def test_a_commit_that_is_retried_is_still_one_of_the_member_that_began_it(
     committing.start()
     until(lambda: group.given[ApiKey.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] > 0)
     group.codes[ApiKey.HEARTBEAT] = ErrorCode.UNKNOWN_MEMBER_ID
-    until(lambda: member._ensure_group().current_member.generation < 0)
+    until(lambda: member._coordinator.ensure_group().current_member.generation < 0)
     group.commits.clear()
     del group.codes[ApiKey.OFFSET_COMMIT]
     committing.join()
@@ -304,7 +304,7 @@ def test_a_refused_asyncio_member_commits_nothing_and_raises_each_time(group: Sc
             async for _ in consumer:
                 break
             refuse(group, code)
-            group_thread = consumer._blocking._ensure_group()
+            group_thread = consumer._blocking._coordinator.ensure_group()
             await asyncio.to_thread(until, lambda: group_thread.current_member.generation < 0)
             before = group.asked(ApiKey.OFFSET_COMMIT)
             for _ in range(2):

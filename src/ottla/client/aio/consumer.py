@@ -1,39 +1,27 @@
 """The consumer for asyncio programs: the blocking consumer in a thread of its own, which runs the calls.
 
-Zone: real. This module handles what tasks can do and threads cannot: being cancelled while waiting for records,
+Zone: real. `consumer_thread` handles what tasks can do and threads cannot: being cancelled while waiting for records,
 stopping in the middle of an iteration, and making a call while another task waits for records.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import inspect
 import re
-import threading
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
-from ottla.client.aio.worker import Worker
+from ottla.client.aio.consumer_thread import SLICE_S, ConsumerThread, OnPartitions, RebalanceCallbacks
 from ottla.client.consumer import Consumer as BlockingConsumer
 from ottla.client.consumer import ConsumerRecord
-from ottla.client.consumer.prefetched_records import PrefetchedRecords, first_of
 from ottla.client.consumer.settings import Setting
-from ottla.client.errors import UsageError, WakeupError
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.renamed import renamed_argument, warn_renamed
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-R = TypeVar("R")
-OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
-"""A function or a coroutine function that runs in the loop."""
-_SLICE_S = 1.0
-"""How long the thread polls at most in one call: each call shows the group that the application is alive."""
 
 
 class Consumer:
@@ -52,14 +40,9 @@ class Consumer:
         """settings: by Kafka's keys. Raises ConfigError; connects to nothing yet."""
         self._blocking = BlockingConsumer(settings)
         self.config = self._blocking.config
-        self._worker = Worker("ottla-consumer")
+        self._thread = ConsumerThread(self._blocking)
+        self._callbacks = RebalanceCallbacks(self._thread.worker)
         self._polling = asyncio.Lock()
-        self._busy = False
-        """Whether the worker has a poll that is not finished."""
-        self._ahead = PrefetchedRecords()
-        self._woken = False
-        self._callback_task: asyncio.Task[None] | None = None
-        """The task that runs a callback of a rebalance, which must not call `poll`, `unsubscribe` or `end_thread`."""
         self._closed = False
 
     async def __aenter__(self) -> Consumer:
@@ -81,41 +64,41 @@ class Consumer:
         on_lost: OnPartitions | None = None,
     ) -> None:
         """As in the blocking consumer. The callbacks run in the loop, and may await calls of this consumer except
-        `poll`, `unsubscribe` and `end_thread`, which wait for the callbacks.
+        `poll`, `unsubscribe` and `close`, which wait for the callbacks.
         """
-        assigned, revoked, lost = (self._loop_callback(each) for each in (on_assigned, on_revoked, on_lost))
-        await self._give_back_and_run(
+        assigned, revoked, lost = (self._callbacks.in_loop(each) for each in (on_assigned, on_revoked, on_lost))
+        await self._thread.give_back_and_run(
             lambda: self._blocking.subscribe(topics, on_assigned=assigned, on_revoked=revoked, on_lost=lost)
         )
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without a group; known positions stay."""
-        await self._give_back_and_run(lambda: self._blocking.assign(partitions))
+        await self._thread.give_back_and_run(lambda: self._blocking.assign(partitions))
 
     async def unsubscribe(self) -> None:
         """Leave the group, and stop reading."""
-        self._check_not_in_callback("unsubscribe")
-        await self._give_back_and_run(self._blocking.unsubscribe)
+        self._callbacks.check_outside("unsubscribe")
+        await self._thread.give_back_and_run(self._blocking.unsubscribe)
 
     async def subscription(self) -> set[str]:
         """The subscribed topics; for a pattern the topics with assigned partitions."""
-        return await self._run_call(self._blocking.subscription)
+        return await self._thread.run_call(self._blocking.subscription)
 
     async def assignment(self) -> set[TopicPartition]:
         """The partitions that are assigned at present."""
-        return await self._run_call(self._blocking.assignment)
+        return await self._thread.run_call(self._blocking.assignment)
 
     async def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """`poll` leaves these out until `resume`, or until they are revoked and assigned again."""
-        await self._give_back_and_run(lambda: self._blocking.pause(partitions))
+        await self._thread.give_back_and_run(lambda: self._blocking.pause(partitions))
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these again."""
-        await self._run_call(lambda: self._blocking.resume(partitions))
+        await self._thread.run_call(lambda: self._blocking.resume(partitions))
 
     async def paused(self) -> set[TopicPartition]:
         """The paused partitions."""
-        return await self._run_call(self._blocking.paused)
+        return await self._thread.run_call(self._blocking.paused)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -125,94 +108,93 @@ class Consumer:
         Keeps the membership alive: call it, or iterate, at least every `max.poll.interval.ms`. Cancelling it loses no
         record.
         """
-        self._check_not_in_callback("poll")
+        self._callbacks.check_outside("poll")
         async with self._polling:
-            if self._ahead and not await self._run_call(self._blocking.has_news):
-                return self._ahead.take_all()
-            self._give_back_records()
-            return await self._poll_until(timeout_s, self._blocking.poll, self._rewind_records, list)
+            if self._thread.ahead and not await self._thread.run_call(self._blocking.has_news):
+                return self._thread.ahead.take_all()
+            self._thread.give_back_records()
+            return await self._thread.poll_until(timeout_s, self._blocking.poll, self._thread.rewind_records, list)
 
     async def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
         """As `poll`, but returns an Arrow table: see the blocking consumer."""
-        self._check_not_in_callback("poll_table")
+        self._callbacks.check_outside("poll_table")
         async with self._polling:
-            self._give_back_records()
+            self._thread.give_back_records()
             read = lambda left: self._blocking.poll_table(left, headers=headers)  # noqa: E731
-            return await self._poll_until(timeout_s, read, self._rewind_table, _empty_table)
+            return await self._thread.poll_until(timeout_s, read, self._thread.rewind_table, _empty_table)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Endless records; the next iteration or `poll` returns the records that this one did not reach."""
         return self
 
     async def __anext__(self) -> ConsumerRecord:
-        while (record := next(self._ahead.iterator, None)) is None:
-            self._ahead.put_records(await self.poll(_SLICE_S))
+        while (record := next(self._thread.ahead.iterator, None)) is None:
+            self._thread.ahead.put_records(await self.poll(SLICE_S))
         return record
 
     def wakeup(self) -> None:
         """End the waiting call, or the next one that waits, with WakeupError. For any thread or signal handler."""
-        self._woken = True
-        self._blocking.wakeup()
+        self._thread.request_wakeup()
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
     @renamed_argument("where", "tp")
     async def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Continue from this offset; OffsetAndMetadata has the epoch of the record before it checked (KIP-320)."""
-        await self._give_back_and_run(lambda: self._blocking.seek(tp, offset))
+        await self._thread.give_back_and_run(lambda: self._blocking.seek(tp, offset))
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue from the first offset of these partitions, or of all; it is looked up when it is needed."""
-        await self._give_back_and_run(lambda: self._blocking.seek_to_beginning(partitions))
+        await self._thread.give_back_and_run(lambda: self._blocking.seek_to_beginning(partitions))
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue after the last offset (the last stable one under read_committed)."""
-        await self._give_back_and_run(lambda: self._blocking.seek_to_end(partitions))
+        await self._thread.give_back_and_run(lambda: self._blocking.seek_to_end(partitions))
 
     @renamed_argument("where", "tp")
     async def position(self, tp: TopicPartition, timeout_s: float | None = None) -> int:
         """The offset of the next record, looked up if it is unknown. Raises DeadlineError."""
-        ahead = self._ahead.remaining_positions().get(tp)
-        return ahead.offset if ahead else await self._run_call(lambda: self._blocking.position(tp, timeout_s))
+        ahead = self._thread.ahead.remaining_positions().get(tp)
+        return ahead.offset if ahead else await self._thread.run_call(lambda: self._blocking.position(tp, timeout_s))
 
     async def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """All known positions: `commit` commits these."""
-        ahead = self._ahead.remaining_positions()
-        return await self._run_call(self._blocking.positions) | ahead
+        ahead = self._thread.ahead.remaining_positions()
+        return await self._thread.run_call(self._blocking.positions) | ahead
 
     @renamed_argument("where", "tp")
     async def lag(self, tp: TopicPartition) -> int | None:
         """Number of records between the position and the end that the last fetch reported; None before a fetch."""
-        ahead = self._ahead.remaining_positions().get(tp)
+        ahead = self._thread.ahead.remaining_positions().get(tp)
 
         def lag() -> int | None:
             known = self._blocking.lag(tp)
             more = self._blocking.position(tp) - ahead.offset if ahead else 0
             return None if known is None else known + more
 
-        return await self._run_call(lag)
+        return await self._thread.run_call(lag)
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each. Raises ClientError."""
-        return await self._run_call(lambda: self._blocking.beginning_offsets(partitions, timeout_s))
+        return await self._thread.run_call(lambda: self._blocking.beginning_offsets(partitions, timeout_s))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset after the last record (the last stable offset under read_committed). Raises ClientError."""
-        return await self._run_call(lambda: self._blocking.end_offsets(partitions, timeout_s))
+        return await self._thread.run_call(lambda: self._blocking.end_offsets(partitions, timeout_s))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time in ms since 1970; None: all records are older. Raises ClientError."""
-        return await self._run_call(lambda: self._blocking.offsets_for_times(timestamps, timeout_s))
+        return await self._thread.run_call(lambda: self._blocking.offsets_for_times(timestamps, timeout_s))
 
     async def partitions_for_topic(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
         """The partitions of a topic. Raises RefusedError."""
-        return await self._run_call(lambda: self._blocking.partitions_for_topic(topic, timeout_s))
+        return await self._thread.run_call(lambda: self._blocking.partitions_for_topic(topic, timeout_s))
 
     async def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
         """The old name of `partitions_for_topic`."""
@@ -221,7 +203,7 @@ class Consumer:
 
     async def list_topics(self, timeout_s: float | None = None) -> list[str]:
         """All visible topics; internal ones only if `exclude.internal.topics` is off. Raises ClientError."""
-        return await self._run_call(lambda: self._blocking.list_topics(timeout_s))
+        return await self._thread.run_call(lambda: self._blocking.list_topics(timeout_s))
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -230,8 +212,8 @@ class Consumer:
 
         Raises CommitFailedError if the group has assigned the partitions to other members.
         """
-        ahead = self._ahead.remaining_positions()
-        await self._run_call(
+        ahead = self._thread.ahead.remaining_positions()
+        await self._thread.run_call(
             lambda: self._blocking.commit(self._blocking.positions() | ahead if offsets is None else offsets)
         )
 
@@ -239,176 +221,30 @@ class Consumer:
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed positions of the group; None for a partition without one. Raises ClientError."""
-        return await self._run_call(lambda: self._blocking.committed(partitions, timeout_s))
+        return await self._thread.run_call(lambda: self._blocking.committed(partitions, timeout_s))
 
     async def group_metadata(self) -> GroupMetadata:
         """For `send_offsets_to_transaction`. Raises CommitFailedError if it subscribed but is not in the group."""
-        return await self._run_call(self._blocking.group_metadata)
+        return await self._thread.run_call(self._blocking.group_metadata)
 
     async def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
         """Ask the group for a rebalance; the next `poll` joins again (KIP-568)."""
-        await self._run_call(lambda: self._blocking.enforce_rebalance(reason))
+        await self._thread.run_call(lambda: self._blocking.enforce_rebalance(reason))
 
     async def close(self, timeout_s: float = 30.0) -> None:
         """Commit if `enable.auto.commit`, call on_revoked, leave the group (static members stay), close. Idempotent.
 
         Raises an error of the last commit or of a callback after everything is closed. Cancelling it does not stop it.
         """
-        self._check_not_in_callback("close")
+        self._callbacks.check_outside("close")
         if self._closed:
             return
         self._closed = True
-        self._give_back_records()
+        self._thread.give_back_records()
         # The worker ends when the close has run, not when the task stops waiting for it.
-        closed = self._start_call(lambda: self._blocking.close(timeout_s))
-        closed.add_done_callback(lambda _: self._worker.end_thread())
+        closed = self._thread.start_call(lambda: self._blocking.close(timeout_s))
+        closed.add_done_callback(lambda _: self._thread.worker.end_thread())
         await asyncio.shield(closed)
-
-    # -- inside --------------------------------------------------------------------------------------------------------
-
-    def _start_call(self, call: Callable[[], R]) -> asyncio.Future[R]:
-        """Give the worker a call, and wake a waiting poll so that the call need not wait for it."""
-        future = self._worker.hand_over(lambda: self._run_despite_wakeups(call))
-        if self._busy:
-            self._blocking.wakeup()
-        return future
-
-    async def _run_call(self, call: Callable[[], R]) -> R:
-        return await self._start_call(call)
-
-    async def _give_back_and_run(self, call: Callable[[], R]) -> R:
-        """Make a call that changes what is read next, after giving back the records that an iteration did not reach."""
-        self._give_back_records()
-        return await self._start_call(call)
-
-    def _run_despite_wakeups(self, call: Callable[[], R]) -> R:
-        """In the thread: make a call, and repeat it after a wakeup that `_start_call` meant for a poll."""
-        while True:
-            try:
-                return call()
-            except WakeupError:
-                # `wakeup` of the blocking consumer has two uses: that of the user, which raises here, and that of
-                # `_start_call`, which ended a poll already and must not end this call.
-                self._raise_if_woken()
-
-    def _raise_if_woken(self) -> None:
-        if self._woken:
-            self._woken = False
-            raise WakeupError("wakeup was called", "Close the consumer, or continue polling")
-
-    async def _poll_until(
-        self, timeout_s: float, read: Callable[[float], R], give_back: Callable[[R], None], nothing: Callable[[], R]
-    ) -> R:
-        """Repeat `read` until it finds something or the time is over; other calls run between the repetitions."""
-        until = time.monotonic() + timeout_s
-        while True:
-            poll = _Poll(self, read, give_back, nothing, until)
-            self._busy = True
-            try:
-                found = await self._worker.hand_over(poll.read_once)
-            except asyncio.CancelledError:
-                # The thread may have records already. `abandon_read` gives them back, so that no record is lost.
-                self._blocking.wakeup()
-                poll.abandon_read()
-                raise
-            finally:
-                self._busy = False
-            if len(found) or time.monotonic() >= until:  # type: ignore[arg-type]  # a list or a table
-                return found
-
-    def _give_back_records(self) -> None:
-        """Set the positions back to the records that an iteration did not reach."""
-        left = self._ahead.take_all()
-        if left:
-            self._worker.hand_over(lambda: self._rewind_records(left))
-
-    def _rewind_records(self, records: list[ConsumerRecord]) -> None:
-        """In the thread: continue from the first of these records in each partition."""
-        self._seek_back(first_of(records))
-
-    def _rewind_table(self, table: pa.Table) -> None:
-        first: dict[TopicPartition, int] = {}
-        columns = (table.column(name).to_pylist() for name in ("topic", "partition", "offset"))
-        for topic, partition, offset in zip(*columns, strict=True):
-            first.setdefault(TopicPartition(topic, partition), offset)
-        self._seek_back(first)
-
-    def _seek_back(self, first: Mapping[TopicPartition, int]) -> None:
-        assigned = self._blocking.assignment()
-        for tp, offset in first.items():
-            if tp in assigned:
-                self._blocking.seek(tp, offset)
-
-    def _loop_callback(self, callback: OnPartitions | None) -> Callable[[list[TopicPartition]], None] | None:
-        if callback is None:
-            return None
-        call: OnPartitions = callback
-
-        async def call_back(partitions: list[TopicPartition]) -> None:
-            self._callback_task = asyncio.current_task()
-            try:
-                result = call(partitions)
-                if inspect.isawaitable(result):
-                    await result
-            finally:
-                self._callback_task = None
-
-        return lambda partitions: self._worker.ask_loop(lambda: call_back(partitions))
-
-    def _check_not_in_callback(self, what: str) -> None:
-        if self._callback_task is not None and asyncio.current_task() is self._callback_task:
-            raise UsageError(
-                f"{what} in a callback of a rebalance would wait for itself", "Call it outside the callback"
-            )
-
-
-class _Poll(Generic[R]):
-    """One read in the consumer's thread, which the awaiting task may abandon."""
-
-    def __init__(
-        self,
-        consumer: Consumer,
-        read: Callable[[float], R],
-        give_back: Callable[[R], None],
-        nothing: Callable[[], R],
-        until: float,
-    ) -> None:
-        self._consumer = consumer
-        self._read = read
-        self._give_back = give_back
-        self._nothing = nothing
-        self._until = until
-        self._lock = threading.Lock()
-        self._found: R | None = None
-        self._abandoned = threading.Event()
-
-    def read_once(self) -> R:
-        """In the thread: read, and give the records back if the read was abandoned."""
-        if self._abandoned.is_set():
-            return self._nothing()
-        try:
-            found = self._read(min(_SLICE_S, max(0.0, self._until - time.monotonic())))
-        except WakeupError:
-            self._consumer._raise_if_woken()
-            return self._nothing()
-        # The lock orders this against `abandon_read`: exactly one of the two sees both the records and the flag,
-        # and gives the records back.
-        with self._lock:
-            self._found = found
-            abandoned = self._abandoned.is_set()
-        if abandoned:
-            self._give_back(found)
-        return found
-
-    def abandon_read(self) -> None:
-        """In the loop: the task that asked does not take the result."""
-        with self._lock:
-            self._abandoned.set()
-            found = self._found
-        if found is not None:
-            give_back, worker = self._give_back, self._consumer._worker
-            with contextlib.suppress(UsageError):  # closed meanwhile: there are no positions any more
-                worker.hand_over(lambda: give_back(found))
 
 
 def _empty_table() -> pa.Table:

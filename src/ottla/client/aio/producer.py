@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ottla.client.aio.loop_sender import LoopSender
+from ottla.client.aio.loop_sender import LoopSender, RoundWaiters
 from ottla.client.aio.transactions import AsyncTransactionContext
 from ottla.client.aio.worker import Worker, other_loop
 from ottla.client.errors import ClientError, UsageError
@@ -77,11 +77,11 @@ class Producer:
         self._lock = self._shared.lock
         self._known = self._core.metadata.known_topic
         self._accumulator = self._core.accumulator
-        self._sender = LoopSender(self._core, self._shared, on_failed and for_each_record(on_failed), self._after_round)
+        self._rounds = RoundWaiters()
+        told = on_failed and for_each_record(on_failed)
+        self._sender = LoopSender(self._core, self._shared, told, self._rounds.after_round)
         self._intake = RecordAppender(config, self._core, self._shared, self._sender, partitioner)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiters: list[asyncio.Future[None]] = []
-        """Tasks that check their condition after the next round."""
         self._outcomes: set[asyncio.Future[TableMetadata]] = set()
         self._line = asyncio.Lock()
         """Orders the tasks that wait for memory: first come, first served."""
@@ -206,7 +206,7 @@ class Producer:
     def _table_outcome(self, sent: TableFuture, batches: list[ProducerBatch]) -> asyncio.Future[TableMetadata]:
         async def decided() -> TableMetadata:
             for batch in batches:
-                await self._wait_for_batch(batch, None)
+                await self._rounds.wait_for_batch(batch, None)
             return sent.result(0)
 
         task = asyncio.ensure_future(decided())
@@ -227,7 +227,7 @@ class Producer:
         try:
             self._sender.request_work()
             for batch in list(self._accumulator.incomplete):
-                if not await self._wait_for_batch(batch, until):
+                if not await self._rounds.wait_for_batch(batch, until):
                     raise not_flushed_error(timeout)
         finally:
             self._accumulator.flushes -= 1
@@ -256,8 +256,8 @@ class Producer:
         finally:
             with self._shared.lock:
                 self._intake.close_appender(until)
-        self._after_round()
-        await self._wait_until(lambda: self._sender.is_over, None)
+        self._rounds.after_round()
+        await self._rounds.wait_until(lambda: self._sender.is_over, None)
         if self._transactional is not None:
             face, self._transactional = self._transactional, None
             closed = self._worker.hand_over(face.close_connections)
@@ -343,27 +343,6 @@ class Producer:
     def _block_deadline(self) -> float:
         return time.monotonic() + bounded_s(self.config.max_block_ms / 1000)
 
-    def _after_round(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _wait_until(self, holds: Callable[[], bool], until: float | None) -> bool:
-        """Wait until `holds()` is true. False: the monotonic clock reached `until` first."""
-        while not holds():
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
-            try:
-                async with asyncio.timeout(None if until is None else seconds_left(until)):
-                    await waiter
-            except TimeoutError:
-                return holds()
-        return True
-
-    async def _wait_for_batch(self, batch: ProducerBatch, until: float | None) -> bool:
-        return await self._wait_until(lambda: batch.is_decided, until)
-
     def _offer_record(self, record: _Record, joined: int | None = None) -> Offered:
         """Try to place a record. Returns 1. the batch, whose last record it is now; 2. the partition that must join the
         transaction first; 3. None: metadata or memory is missing. joined: the partition of an earlier result 2."""
@@ -437,7 +416,7 @@ class Producer:
             return known
         intake.request_topic(name)
         try:
-            await self._wait_until(lambda: intake.is_decided(name), until)
+            await self._rounds.wait_until(lambda: intake.is_decided(name), until)
             return intake.topic_after_wait(name)
         finally:
             intake.stop_asking(name)
@@ -448,7 +427,7 @@ class Producer:
         accumulator.memory_waiters += 1
         self._sender.request_work()
         try:
-            freed = await self._wait_until(lambda: accumulator.used < used or intake.refusal is not None, until)
+            freed = await self._rounds.wait_until(lambda: accumulator.used < used or intake.refusal is not None, until)
         finally:
             accumulator.memory_waiters -= 1
         intake.check_open()

@@ -40,7 +40,7 @@ class Member(NamedTuple):
     member_id: str
 
 
-NOBODY: Final = Member(NO_GENERATION, "")
+NO_MEMBER: Final = Member(NO_GENERATION, "")
 
 
 class FindCoordinator(NamedTuple):

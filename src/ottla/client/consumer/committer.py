@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ottla.client.cluster import Cluster
-from ottla.client.consumer.actions import NOBODY, Member
+from ottla.client.consumer.actions import NO_MEMBER, Member
 from ottla.client.consumer.commits import (
     BY_NAME,
     MOVED_ON,
@@ -66,7 +66,7 @@ class Committer:
 
     def group_metadata(self) -> GroupMetadata:
         """The member, for transactions. Raises CommitFailedError if it subscribed but is not in the group."""
-        member = self._group().current_member if self._subscribed else NOBODY
+        member = self._group().current_member if self._subscribed else NO_MEMBER
         if self._subscribed and member.generation == NO_GENERATION:
             raise not_a_member_error(self._id)
         return GroupMetadata(self._id, member.generation, member.member_id, self._instance)
@@ -74,7 +74,7 @@ class Committer:
     def _committing_member(self) -> Member:
         """The member that commits. Raises CommitFailedError as `group_metadata`, and during a rebalance."""
         if not self._subscribed:
-            return NOBODY
+            return NO_MEMBER
         member, is_rebalancing = self._group().committing_member
         if member.generation == NO_GENERATION:
             raise not_a_member_error(self._id)

@@ -1,30 +1,29 @@
 """The consumer for programs with threads.
 
-Zone: real. Checks which calls are allowed, and in which order. `fetch_positions` reads, `group` runs the membership,
-`committer` commits.
+Zone: real. Checks which calls are allowed, and in which order. `fetch_positions` reads, `coordinator` is the side of
+the group.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.client.cluster import Cluster
-from ottla.client.consumer.actions import Failed
-from ottla.client.consumer.committer import Committer, Offsets, OnCommit
+from ottla.client.consumer.committer import Offsets, OnCommit
+from ottla.client.consumer.coordinator import CLOSE_S, ConsumerCoordinator
 from ottla.client.consumer.fetch_positions import FetchPositions
-from ottla.client.consumer.group import Group
-from ottla.client.consumer.prefetched_records import PrefetchedRecords, first_of
-from ottla.client.consumer.rebalances import Listener, OnPartitions, Rebalances, finish_with
+from ottla.client.consumer.prefetched_records import PrefetchedRecords
+from ottla.client.consumer.rebalances import Listener, OnPartitions
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.client.consumer.settings import ConsumerConfig, Setting, topic_names
-from ottla.client.consumer.single_thread_guard import SingleThreadGuard
 from ottla.client.consumer.waker import Waker
-from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError, WakeupError
+from ottla.client.errors import DeadlineError, RefusedError, UsageError, WakeupError
 from ottla.client.metadata import TopicView
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata, checked_position
 from ottla.client.retry import Deadline
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _SLICE_MS = 100
 """How long to wait at most in one call while positions are unknown."""
-_CLOSE_S = 30.0
 
 
 class Consumer:
@@ -58,19 +56,13 @@ class Consumer:
     def __init__(self, settings: Mapping[str, Setting]) -> None:
         """settings: by Kafka's keys. Raises ConfigError; connects to nothing yet."""
         self.config = ConsumerConfig.from_mapping(settings)
-        self._guard = SingleThreadGuard()
+        self._guard = _SingleThreadGuard()
         self._wake = Waker()
-        self._woken = False
         self._cluster = Cluster(self.config.client)
-        self._group_thread: Group | None = None
-        self._committer = Committer(self._cluster, self.config, self._ensure_group) if self.config.group_id else None
-        committed = self._committer.committed_positions if self._committer else None
-        self._reader = FetchPositions(self._cluster, self.config, self._wake, committed)
-        self._subscription: tuple[str, ...] | re.Pattern[str] | None = None
-        self._rebalances = Rebalances(self._reader, self._ensure_group, self._auto_commit_now)
+        self._coordinator = ConsumerCoordinator(self._cluster, self.config, self._wake)
+        self._reader = self._coordinator.reader
+        self._polling = _PollLoop(self._cluster, self._reader, self._coordinator, self._wake)
         self._ahead = PrefetchedRecords()
-        self._refused = False
-        """Whether the last `poll` raised a refusal of the group."""
 
     def __enter__(self) -> Consumer:
         return self
@@ -99,42 +91,39 @@ class Consumer:
         a callback when the rebalance is done."""
         with self._guard:
             wanted = topics if isinstance(topics, re.Pattern) else topic_names(topics)
-            if self._subscription is None and self._reader.assigned_partitions:
+            if self._coordinator.subscription is None and self._reader.assigned_partitions:
                 raise UsageError("this consumer has a manual assignment", "Call unsubscribe first")
             if self.config.group_id is None:
                 raise UsageError("subscribe needs a group, but group.id is not set", "Set group.id, or use assign")
             if not wanted:
                 self.unsubscribe()
                 return
-            self._give_back_records()
-            self._subscription = wanted
-            self._rebalances.listener = Listener(on_assigned, on_revoked, on_lost or on_revoked)
-            assert self._committer is not None
-            self._committer.set_subscribed(subscribed=True)
-            if isinstance(wanted, re.Pattern):
-                self._ensure_group().subscribe_topics((), wanted)
-            else:
-                self._ensure_group().subscribe_topics(wanted)
+            self._ahead.give_back_to(self._reader)
+            listener = Listener(on_assigned, on_revoked, on_lost or on_revoked)
+            self._coordinator.subscribe_topics(wanted, listener)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, without a group; known positions stay."""
         with self._guard:
-            if self._subscription is not None:
+            if self._coordinator.subscription is not None:
                 raise UsageError("this consumer has a subscription", "Call unsubscribe first")
-            self._give_back_records()
+            self._ahead.give_back_to(self._reader)
             self._reader.assign_partitions(dict.fromkeys(TopicPartition(*tp) for tp in partitions))
 
     def unsubscribe(self) -> None:
         """Leave the group, and stop reading."""
         with self._guard:
-            self._leave_group()
+            deadline = self._cluster.deadline()
+            self._ahead.give_back_to(self._reader)
+            self._coordinator.leave_group(deadline)
 
     def subscription(self) -> set[str]:
         """The subscribed topics; for a pattern the topics with assigned partitions."""
         with self._guard:
-            if isinstance(self._subscription, re.Pattern):
+            subscription = self._coordinator.subscription
+            if isinstance(subscription, re.Pattern):
                 return {tp.topic for tp in self._reader.assigned_partitions}
-            return set(self._subscription or ())
+            return set(subscription or ())
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that are assigned at present."""
@@ -144,7 +133,7 @@ class Consumer:
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """`poll` leaves these out until `resume`, or until they are revoked and assigned again."""
         with self._guard:
-            self._give_back_records()
+            self._ahead.give_back_to(self._reader)
             self._reader.pause_partitions(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
@@ -169,8 +158,8 @@ class Consumer:
         with self._guard:
             if self._ahead and not self.has_news():
                 return self._ahead.take_all()
-            self._give_back_records()
-            records = self._read_until(timeout_s, self._reader.read_records)
+            self._ahead.give_back_to(self._reader)
+            records = self._polling.read_until(timeout_s, self._reader.read_records)
             for each in self.config.interceptor_classes if records else ():
                 if hasattr(each, "on_consume"):
                     records = each.on_consume(records)
@@ -184,8 +173,8 @@ class Consumer:
 
         check = self.config.client.check_crcs
         with self._guard:
-            self._give_back_records()
-            found: list[Fetched] = self._read_until(timeout_s, self._reader.read_batches)
+            self._ahead.give_back_to(self._reader)
+            found: list[Fetched] = self._polling.read_until(timeout_s, self._reader.read_batches)
             return table_of(found, check_crcs=check, headers=headers)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -196,8 +185,7 @@ class Consumer:
 
     def wakeup(self) -> None:
         """End the waiting call, or the next one that waits, with WakeupError. For any thread or signal handler."""
-        self._woken = True
-        self._wake.wake_up()
+        self._polling.request_wakeup()
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
@@ -205,30 +193,30 @@ class Consumer:
     def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Continue from this offset; OffsetAndMetadata has the epoch of the record before it checked (KIP-320)."""
         with self._guard:
-            self._give_back_records()
+            self._ahead.give_back_to(self._reader)
             to = checked_position(tp, offset)
             self._reader.seek_partition(tp, to.offset, to.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue from the first offset of these partitions, or of all; it is looked up when it is needed."""
         with self._guard:
-            self._give_back_records()
+            self._ahead.give_back_to(self._reader)
             self._reader.seek_to_start(partitions)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Continue after the last offset (the last stable one under read_committed)."""
         with self._guard:
-            self._give_back_records()
+            self._ahead.give_back_to(self._reader)
             self._reader.seek_to_end(partitions)
 
     @renamed_argument("where", "tp")
     def position(self, tp: TopicPartition, timeout_s: float | None = None) -> int:
         """The offset of the next record, looked up if it is unknown. Raises DeadlineError."""
         with self._guard:
-            deadline = self._deadline_for(timeout_s)
+            deadline = self._cluster.deadline(timeout_s)
             ahead = self._ahead.remaining_positions()
             while (found := ahead.get(tp) or self._reader.position_of(tp)) is None:
-                self._check_wakeup()
+                self._polling.check_wakeup()
                 self._reader.find_positions(deadline, tp)
                 if deadline.expired and self._reader.position_of(tp) is None:
                     raise DeadlineError(f"the position of {tp} was not found in time", "Check that its leader is alive")
@@ -256,26 +244,26 @@ class Consumer:
     ) -> dict[TopicPartition, int]:
         """The first offset of each. Raises ClientError."""
         with self._guard:
-            return self._reader.start_offsets(partitions, self._deadline_for(timeout_s))
+            return self._reader.start_offsets(partitions, self._cluster.deadline(timeout_s))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset after the last record (the last stable offset under read_committed). Raises ClientError."""
         with self._guard:
-            return self._reader.end_offsets(partitions, self._deadline_for(timeout_s))
+            return self._reader.end_offsets(partitions, self._cluster.deadline(timeout_s))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time in ms since 1970; None: all records are older. Raises ClientError."""
         with self._guard:
-            return self._reader.offsets_for_times(timestamps, self._deadline_for(timeout_s))
+            return self._reader.offsets_for_times(timestamps, self._cluster.deadline(timeout_s))
 
     def partitions_for_topic(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
         """The partitions of a topic. Raises RefusedError."""
         with self._guard:
-            view = self._cluster.topic(topic, self._deadline_for(timeout_s))
+            view = self._cluster.topic(topic, self._cluster.deadline(timeout_s))
             return [TopicPartition(topic, number) for number in view.partitions]
 
     def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
@@ -286,7 +274,7 @@ class Consumer:
     def list_topics(self, timeout_s: float | None = None) -> list[str]:
         """All visible topics; internal ones only if `exclude.internal.topics` is off. Raises ClientError."""
         with self._guard:
-            view = self._cluster.refresh(None, self._deadline_for(timeout_s))
+            view = self._cluster.refresh(None, self._cluster.deadline(timeout_s))
             internal = not self.config.exclude_internal_topics
             return sorted(
                 n for n, each in view.topics.items() if isinstance(each, TopicView) and (internal or not each.internal)
@@ -300,7 +288,7 @@ class Consumer:
         Raises CommitFailedError if other members have the partitions, or may get them in a rebalance that `poll`
         has to complete. Retriable errors are retried."""
         with self._guard:
-            self._commit_now(self._offsets_to_commit(offsets), self._cluster.deadline())
+            self._coordinator.commit_now(self._offsets_to_commit(offsets), self._cluster.deadline())
 
     def commit_async(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, callback: OnCommit | None = None
@@ -309,37 +297,32 @@ class Consumer:
 
         After an error with `retriable` set another commit may succeed."""
         with self._guard:
-            committer = self._need_group()
-            committer.run_callbacks()
-            committer.commit_async(self._offsets_to_commit(offsets), self._commit_callback(callback))
+            self._coordinator.commit_async(self._offsets_to_commit(offsets), callback)
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The committed positions of the group; None for a partition without one. Raises ClientError."""
         with self._guard:
-            return self._need_group().committed_positions(partitions, self._deadline_for(timeout_s))
+            return self._coordinator.committed_positions(partitions, self._cluster.deadline(timeout_s))
 
     def group_metadata(self) -> GroupMetadata:
         """For `send_offsets_to_transaction`. Raises CommitFailedError if it subscribed but is not in the group."""
         with self._guard:
-            return self._need_group().group_metadata()
+            return self._coordinator.group_metadata()
 
     def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
         """Ask the group for a rebalance; the next `poll` joins again (KIP-568)."""
         with self._guard:
-            if self._subscription is None:
-                raise UsageError("this consumer has no subscription", "Call subscribe first")
-            self._ensure_group().request_rejoin(reason)
+            self._coordinator.request_rejoin(reason)
 
     def has_news(self) -> bool:
         """Whether the group has an event for the next `poll`: a rebalance, an error. Counts as a poll for the
         group."""
         with self._guard:
-            subscribed = self._group_thread is not None and self._subscription is not None
-            return subscribed and self._ensure_group().has_events()
+            return self._coordinator.has_events()
 
-    def close(self, timeout_s: float = _CLOSE_S) -> None:
+    def close(self, timeout_s: float = CLOSE_S) -> None:
         """Commit if `enable.auto.commit`, call on_revoked, leave the group (static members stay), close. Idempotent.
 
         Raises UsageError in another thread or process. Raises an error of the last commit or of a callback after
@@ -349,100 +332,99 @@ class Consumer:
         with self._guard:
             deadline = Deadline.after_ms(timeout_s * 1000)
             try:
-                self._leave_group(deadline)
+                self._ahead.give_back_to(self._reader)
+                self._coordinator.leave_group(deadline)
             finally:
                 self._guard.closed = True
-                if self._group_thread is not None:
-                    self._group_thread.close_group(deadline)
+                self._coordinator.close_group(deadline)
                 self._reader.stop_fetching()
                 self._cluster.close()
                 self._wake.close_sockets()
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _ensure_group(self) -> Group:
-        if self._group_thread is None:
-            self._group_thread = Group(self.config, self._wake.wake_up)
-        return self._group_thread
-
-    def _need_group(self) -> Committer:
-        if self._committer is None:
-            raise UsageError("this consumer has no group", "Set group.id")
-        return self._committer
-
-    def _deadline_for(self, timeout_s: float | None) -> Deadline:
-        return self._cluster.deadline() if timeout_s is None else Deadline.after_ms(timeout_s * 1000)
-
-    def _check_wakeup(self) -> None:
-        if self._woken:
-            self._woken = False
-            raise WakeupError("wakeup was called", "Close the consumer, or continue polling")
-
     def _offsets_to_commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> Offsets:
-        self._need_group()
+        self._coordinator.need_committer()  # raises UsageError before the offsets are looked at
         if offsets is None:
             return self._reader.known_positions() | self._ahead.remaining_positions()
         return {TopicPartition(*tp): checked_position(tp, each) for tp, each in offsets.items()}
 
-    def _commit_callback(self, callback: OnCommit | None) -> OnCommit:
-        def told(offsets: Offsets, error: ClientError | None) -> None:
-            if error is None:
-                self._notify_interceptors(offsets)
-            if callback is not None:
-                callback(offsets, error)
 
-        return told
+class _SingleThreadGuard:
+    """A context manager around every call, against calls from two threads, from a forked process, and after `close`.
 
-    def _notify_interceptors(self, offsets: Offsets) -> None:
-        for each in self.config.interceptor_classes:
-            if hasattr(each, "on_commit"):
-                each.on_commit(offsets)
+    Calls of the same thread may nest (callbacks).
+    """
 
-    def _commit_now(self, offsets: Offsets, deadline: Deadline) -> None:
-        committer = self._need_group()
-        committer.commit_sync(offsets, deadline)
-        committer.run_callbacks()
-        self._notify_interceptors(offsets)
+    __slots__ = ("_depth", "_owner", "_process", "closed")
 
-    def _read_until(self, timeout_s: float, read: Callable[[Deadline], list[T]]) -> list[T]:
+    def __init__(self) -> None:
+        self.closed = False
+        self._process = os.getpid()
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        """Enter a call. Raises UsageError."""
+        if os.getpid() != self._process:
+            raise UsageError("this consumer was made before the process forked", "Make a new one in the child process")
+        if self.closed:
+            raise UsageError("this consumer is closed", "Make a new one")
+        me = threading.get_ident()
+        if self._owner not in (0, me):
+            raise UsageError(
+                "another thread is using this consumer",
+                "Use one consumer per thread; only wakeup may be called by other threads",
+            )
+        self._owner = me
+        self._depth += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+
+
+class _PollLoop:
+    """The waiting of a poll: wakeups, what is due for the group, and one read after the other."""
+
+    __slots__ = ("_cluster", "_coordinator", "_reader", "_wake", "_woken")
+
+    def __init__(self, cluster: Cluster, reader: FetchPositions, coordinator: ConsumerCoordinator, wake: Waker) -> None:
+        self._cluster = cluster
+        self._reader = reader
+        self._coordinator = coordinator
+        self._wake = wake
+        self._woken = False
+
+    def request_wakeup(self) -> None:
+        """Have the waiting call raise WakeupError, or the next one that waits. For any thread or signal handler."""
+        self._woken = True
+        self._wake.wake_up()
+
+    def check_wakeup(self) -> None:
+        """Raise WakeupError once after each `request_wakeup`."""
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup was called", "Close the consumer, or continue polling")
+
+    def read_until(self, timeout_s: float, read: Callable[[Deadline], list[T]]) -> list[T]:
+        """Repeat `read` until it finds something or the time is over."""
         deadline = Deadline.after_ms(timeout_s * 1000)
-        if self._subscription is None and not self._reader.assigned_partitions:
+        if self._coordinator.subscription is None and not self._reader.assigned_partitions:
             raise UsageError("this consumer has no subscription and no assignment", "Call subscribe or assign first")
         while True:
             # Clear first, check after: a wakeup between the two is seen by the check, a later one ends the wait.
             self._wake.clear_wakeups()
-            self._check_wakeup()
-            self._do_due_work(deadline)
+            self.check_wakeup()
+            self._coordinator.do_due_work(deadline)
             found = self._read_once(deadline, read)
             if found or deadline.expired:
                 if not found:
-                    self._check_wakeup()
+                    self.check_wakeup()
                 return found
-
-    def _give_back_records(self) -> None:
-        """Set the positions back to the records that an iteration did not reach."""
-        for tp, offset in first_of(self._ahead.take_all()).items():
-            if tp in self._reader.assigned_partitions:
-                self._reader.seek_partition(tp, offset)
-
-    def _do_due_work(self, deadline: Deadline) -> None:
-        """Do everything that is due except reading: callbacks of commits, rebalances, automatic commits."""
-        if self._committer is not None:
-            self._committer.run_callbacks()
-        if self._group_thread is not None and self._subscription is not None:
-            # Before the automatic commit, which is for the partitions that are left.
-            self._follow_group(self._group_thread, deadline)
-        if self._committer is not None and self.config.auto_commit:
-            self._committer.commit_if_due(self._reader.known_positions)
-
-    def _follow_group(self, group: Group, deadline: Deadline) -> None:
-        """Handle the events of the group. Every poll raises a lasting error, after the first time with a short wait."""
-        events = group.take_events()
-        refused = bool(events) and isinstance(events[-1], Failed)
-        if refused and self._refused:
-            self._wake.wait_for_wakeup(min(deadline.remaining_s(), _SLICE_MS / 1000))
-        self._refused = refused
-        self._rebalances.on_events(events)
 
     def _read_once(self, deadline: Deadline, read: Callable[[Deadline], list[T]]) -> list[T]:
         try:
@@ -450,40 +432,9 @@ class Consumer:
             known = len(self._reader.known_positions()) == len(self._reader.assigned_partitions)
             return read(deadline if known else deadline.within_ms(_SLICE_MS))
         except RefusedError as error:
-            gone = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-            if not gone or self._subscription is None or self._group_thread is None:
-                raise
             # A topic was deleted: have the group check its topics and assign the rest, instead of failing the poll.
-            self._group_thread.request_topic_check()
+            gone = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+            if not gone or not self._coordinator.request_topic_check():
+                raise
             time.sleep(min(deadline.remaining_s(), _SLICE_MS / 1000))
             return []
-
-    def _auto_commit_now(self) -> None:
-        """Commit before partitions are revoked. If it fails, records are read twice: groups deliver at least once."""
-        if self.config.auto_commit:
-            with suppress(ClientError):
-                self._commit_now(self._reader.known_positions(), self._cluster.deadline().within_ms(_CLOSE_S * 1000))
-
-    def _leave_group(self, deadline: Deadline | None = None) -> None:
-        deadline = deadline or self._cluster.deadline()
-        # 1. Commit the positions; 2. wait for earlier commits; 3. call on_revoked; 4. leave, even after errors.
-        self._give_back_records()
-        owned = tuple(self._reader.assigned_partitions)
-        subscribed, self._subscription = self._subscription is not None, None
-        lost = subscribed and not self._ensure_group().is_member
-        with finish_with(lambda: self._after_leaving(subscribed)):
-            if owned:
-                self._auto_commit_now()
-            if self._committer is not None:
-                self._committer.commit_sync({}, deadline)
-                self._committer.run_callbacks()
-            if subscribed:
-                self._rebalances.give_up(owned, lost=lost)
-
-    def _after_leaving(self, subscribed: bool) -> None:
-        self._reader.assign_partitions(())
-        self._rebalances.listener = Listener()
-        if self._committer is not None:
-            self._committer.set_subscribed(subscribed=False)
-        if subscribed:
-            self._ensure_group().end_subscription("the application unsubscribed")

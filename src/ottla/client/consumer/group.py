@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from ottla.client.cluster import Cluster
 from ottla.client.connections.connection import Call, Connection, wait_readable
 from ottla.client.consumer.actions import (
-    NOBODY,
+    NO_MEMBER,
     Action,
     Assign,
     Assigned,
@@ -88,7 +88,7 @@ class Group:
         self._notify = notify
         self._wake = Waker()
         self._events: deque[Event] = deque()
-        self._assigned_as = NOBODY
+        self._assigned_as = NO_MEMBER
         """The member of the last assignment that the application has taken."""
         self._todo: deque[Action | _Request] = deque()
         self._pending: list[_Pending] = []

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import Final
 
 from ottla.client.consumer.actions import (
-    NOBODY,
+    NO_MEMBER,
     Action,
     Assign,
     Assigned,
@@ -26,30 +26,23 @@ from ottla.client.consumer.actions import (
     Prepare,
     Sync,
 )
-from ottla.client.consumer.assignment.assignors import Assignor
 from ottla.client.consumer.cooperative_revocation import CooperativeRevocation
+from ottla.client.consumer.member_requests import MemberRequests
 from ottla.client.consumer.protocol import (
     NO_GENERATION,
     Subscription,
     decode_assignment,
     encode_assignment,
-    encode_subscription,
     readable_members,
 )
 from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, error_code
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 from ottla.wire.messages import (
-    HeartbeatRequest,
     HeartbeatResponse,
-    JoinGroupRequest,
     JoinGroupResponse,
-    LeaveGroupRequest,
-    SyncGroupRequest,
     SyncGroupResponse,
 )
-
-PROTOCOL_TYPE: Final = "consumer"
 
 
 class Phase(Enum):
@@ -82,7 +75,7 @@ class Membership:
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
         self.phase = Phase.IDLE
-        self.member = NOBODY
+        self.member = NO_MEMBER
         """Generation and member id for requests, as far as they are valid."""
         self.owned: tuple[TopicPartition, ...] = ()
         """The partitions that the application has."""
@@ -97,9 +90,7 @@ class Membership:
         self._last_answer = 0.0
         self._next_heartbeat = 0.0
         self._heartbeat_sent = False
-        self._protocol = ""
-        self._history: tuple[TopicPartition, ...] | None = None
-        self._history_generation = NO_GENERATION
+        self._requests = MemberRequests(settings)
         self._rejoin_reason = ""
         self._next_rejoin_reason = ""
         """Why it must join once more after it gets its assignment; empty: no reason."""
@@ -148,19 +139,15 @@ class Membership:
         """The application called `on_poll`. A refused member tries to join again."""
         self._last_poll = now
         self._poll_timed_out = False
-        if self.phase is Phase.FAILED and now >= self._not_before and not self._is_out_for_good:
+        if self.phase is Phase.FAILED and now >= self._not_before and not _is_for_good(self.failure):
             self.phase = Phase.IDLE
             self._prepare_rejoin("the group refused it before")
         self.do_due_work(now)
 
     @property
-    def _is_out_for_good(self) -> bool:
-        return isinstance(self.failure, RefusedError) and self.failure.code in _FOR_GOOD
-
-    @property
     def committing_member(self) -> Member:
-        """The member that commits; NOBODY after a refusal, until it has an assignment."""
-        return self.member if self.failure is None or self.phase is Phase.STABLE else NOBODY
+        """The member that commits; NO_MEMBER after a refusal, until it has an assignment."""
+        return self.member if self.failure is None or self.phase is Phase.STABLE else NO_MEMBER
 
     @property
     def is_rejoining(self) -> bool:
@@ -180,18 +167,17 @@ class Membership:
         self.phase = Phase.IDLE
         self.failure = None
         self._topics = self.owned = ()
-        self._history, self._history_generation = None, NO_GENERATION
+        self._requests.forget_assignment()
 
     def _leave_group(self, reason: str) -> None:
         if self.member.member_id:
             self._leave_as(self.member.member_id, reason)
-        self._reset_member()
+        self.member = NO_MEMBER
 
     def _leave_as(self, member_id: str, reason: str) -> None:
-        """Send LeaveGroup. Static members do not leave: the group waits for them until their session ends (KIP-345)."""
-        if self.settings.instance_id is None and self._coordinator:
-            identity = LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=reason)
-            self._add_action(Leave(LeaveGroupRequest(group_id=self.settings.group_id, members=[identity])))
+        request = self._requests.leave_group(member_id, reason)
+        if request is not None and self._coordinator:
+            self._actions.append(Leave(request))
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -204,7 +190,7 @@ class Membership:
         if not self._coordinator:
             if not self._finding_coordinator and now >= self._not_before and not self._poll_timed_out:
                 self._finding_coordinator = True
-                self._add_action(FindCoordinator())
+                self._actions.append(FindCoordinator())
         elif self.phase is Phase.READY and now >= self._not_before:
             self._send_join(now)
         elif self.phase is Phase.STABLE and now >= self._revocation.due:
@@ -324,7 +310,7 @@ class Membership:
         elif code in _GONE:
             self._lose_coordinator(now)
         elif code in _FORGOTTEN:
-            self._reset_member()
+            self.member = NO_MEMBER
             self._prepare_rejoin(f"the coordinator answered {code.name}")
         elif not code.retriable:
             self._fail_with_code(now, code)
@@ -336,7 +322,7 @@ class Membership:
         if code in _FOR_GOOD:
             self._fail_with_code(now, code)
         elif self.phase is Phase.STABLE:
-            self._reset_member()
+            self.member = NO_MEMBER
             self._prepare_rejoin("a commit was refused")
 
     def take_actions(self) -> list[Action]:
@@ -345,9 +331,6 @@ class Membership:
         return actions
 
     # -- steps ---------------------------------------------------------------------------------------------------------
-
-    def _add_action(self, action: Action) -> None:
-        self._actions.append(action)
 
     def _fail_with_code(self, now: float, code: ErrorCode) -> None:
         instance = "" if self.settings.instance_id is None else f", instance {self.settings.instance_id}"
@@ -358,13 +341,10 @@ class Membership:
         self.phase = Phase.FAILED
         self.failure = error
         self._not_before = now + self.settings.retry_backoff
-        self._reset_member()
+        self.member = NO_MEMBER
         if self.owned:
-            self._add_action(Prepare(self.owned, lost=True))
-        self._add_action(Failed(error))
-
-    def _reset_member(self) -> None:
-        self.member = NOBODY
+            self._actions.append(Prepare(self.owned, lost=True))
+        self._actions.append(Failed(error))
 
     def _lose_coordinator(self, now: float) -> None:
         self._coordinator = False
@@ -381,40 +361,22 @@ class Membership:
             return
         self.phase = Phase.PREPARING
         if lost or not self.settings.is_cooperative:
-            self._add_action(Prepare(self.owned, lost))
+            self._actions.append(Prepare(self.owned, lost))
         else:
             wanted = set(self._topics)
-            self._add_action(Prepare(tuple(tp for tp in self.owned if tp.topic not in wanted), lost))
+            self._actions.append(Prepare(tuple(tp for tp in self.owned if tp.topic not in wanted), lost))
 
     def _send_join(self, now: float) -> None:
         self.phase = Phase.JOINING
         self._heartbeat_sent = False
         self._last_answer = now
-        settings = self.settings
-        self._add_action(
-            Join(
-                JoinGroupRequest(
-                    group_id=settings.group_id,
-                    session_timeout_ms=int(settings.session_timeout * 1000),
-                    rebalance_timeout_ms=int(settings.max_poll_interval * 1000),
-                    member_id=self.member.member_id,
-                    group_instance_id=settings.instance_id,
-                    protocol_type=PROTOCOL_TYPE,
-                    protocols=[self._offer_protocol(each) for each in settings.assignors],
-                    reason=self._rejoin_reason[:255],
-                )
-            )
-        )
-
-    def _offer_protocol(self, assignor: Assignor) -> JoinGroupRequest.JoinGroupRequestProtocol:
-        data = assignor.user_data(self._history, self._history_generation)
-        wanted = Subscription(self._topics, data, self.owned, self._history_generation, self.settings.rack)
-        return JoinGroupRequest.JoinGroupRequestProtocol(name=assignor.name, metadata=encode_subscription(wanted))
+        request = self._requests.join_group(self.member, self._topics, self.owned, self._rejoin_reason)
+        self._actions.append(Join(request))
 
     def _join_failed(self, now: float, code: ErrorCode) -> None:
         """Handle an error of JoinGroup or SyncGroup."""
         if code in _FORGOTTEN:
-            self._reset_member()
+            self.member = NO_MEMBER
             self.phase = Phase.READY
             self._prepare_rejoin(f"the coordinator answered {code.name}")
         elif code in _GONE:
@@ -426,16 +388,16 @@ class Membership:
 
     def _on_joined(self, now: float, answer: JoinGroupResponse) -> None:
         self.member = Member(answer.generation_id, answer.member_id)
-        self._protocol = answer.protocol_name or ""
+        protocol = answer.protocol_name or ""
+        assignor = self._requests.choose_assignor(protocol)
         self._last_answer = now
         self._next_heartbeat = now + self.settings.heartbeat_interval
         self._revocation.reset_generation()
         if answer.leader != answer.member_id:
             self._send_sync(now, {})
             return
-        assignor = next((each for each in self.settings.assignors if each.name == self._protocol), None)
         if assignor is None:
-            what = f"the coordinator chose the assignor {self._protocol!r}, which this member did not offer"
+            what = f"the coordinator chose the assignor {protocol!r}, which this member did not offer"
             self._leave_group("the member does not know the assignor of the group")
             self._fail_membership(now, MalformedReplyError(what))
             return
@@ -443,27 +405,12 @@ class Membership:
         self._members = readable_members((row.member_id, row.metadata, row.group_instance_id) for row in rows)
         self._back = answer.member_id if answer.skip_assignment else ""
         self.phase = Phase.ASSIGNING
-        self._add_action(Assign(assignor, self._members))
+        self._actions.append(Assign(assignor, self._members))
 
     def _send_sync(self, now: float, rows: Mapping[str, bytes]) -> None:
         self.phase = Phase.SYNCING
         self._next_heartbeat = now + self.settings.heartbeat_interval
-        self._add_action(
-            Sync(
-                SyncGroupRequest(
-                    group_id=self.settings.group_id,
-                    generation_id=self.member.generation,
-                    member_id=self.member.member_id,
-                    group_instance_id=self.settings.instance_id,
-                    protocol_type=PROTOCOL_TYPE,
-                    protocol_name=self._protocol,
-                    assignments=[
-                        SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=data)
-                        for member, data in rows.items()
-                    ],
-                )
-            )
-        )
+        self._actions.append(Sync(self._requests.sync_group(self.member, rows)))
 
     def _take_assignment(self, now: float, assignment: bytes | memoryview) -> None:
         """Take the assignment; revoked partitions need one more rebalance. If it cannot be decoded, it is empty."""
@@ -473,28 +420,23 @@ class Membership:
         except MalformedReplyError as error:
             partitions = ()
             self.failure = error
-            self._add_action(Failed(error))
+            self._actions.append(Failed(error))
         self._revocation.on_partitions_taken(partitions, now + self.settings.max_poll_interval)
         before = set(self.owned)
         revoked = tuple(tp for tp in self.owned if tp not in set(partitions))
         added = tuple(tp for tp in partitions if tp not in before)
         self.phase = Phase.STABLE
         self.owned = partitions
-        self._history, self._history_generation = partitions, self.member.generation
-        self._add_action(Assigned(added, revoked))
+        self._requests.note_assignment(partitions, self.member.generation)
+        self._actions.append(Assigned(added, revoked))
         if revoked or self._next_rejoin_reason:
             self._prepare_rejoin(self._next_rejoin_reason or "partitions were given up for others")
 
     def _send_heartbeat(self, now: float) -> None:
         self._heartbeat_sent = True
         self._next_heartbeat = now + self.settings.heartbeat_interval
-        self._add_action(
-            Heartbeat(
-                HeartbeatRequest(
-                    group_id=self.settings.group_id,
-                    generation_id=self.member.generation,
-                    member_id=self.member.member_id,
-                    group_instance_id=self.settings.instance_id,
-                )
-            )
-        )
+        self._actions.append(Heartbeat(self._requests.heartbeat(self.member)))
+
+
+def _is_for_good(failure: ClientError | None) -> bool:
+    return isinstance(failure, RefusedError) and failure.code in _FOR_GOOD

@@ -8,10 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from operator import length_hint
+from typing import Protocol
 
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.client.positions import OffsetAndMetadata
 from ottla.types import NO_EPOCH, TopicPartition
+
+
+class Positions(Protocol):
+    """The positions that records are given back to."""
+
+    @property
+    def assigned_partitions(self) -> list[TopicPartition]:
+        """The partitions that have a position."""
+
+    def seek_partition(self, tp: TopicPartition, offset: int) -> None:
+        """Continue from this offset."""
 
 
 class PrefetchedRecords:
@@ -35,6 +47,12 @@ class PrefetchedRecords:
     def take_all(self) -> list[ConsumerRecord]:
         """Take all remaining records; a running iteration finds no more."""
         return list(self.iterator)
+
+    def give_back_to(self, positions: Positions) -> None:
+        """Set the positions back to the records that an iteration did not reach."""
+        for tp, offset in first_of(self.take_all()).items():
+            if tp in positions.assigned_partitions:
+                positions.seek_partition(tp, offset)
 
     def remaining_positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """The positions of the partitions with remaining records: the offset of the first one of each."""

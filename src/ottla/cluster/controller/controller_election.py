@@ -35,7 +35,7 @@ from ottla.seams import Clock, Entropy, Failure, Kind, Network, Node, Op
 
 logger = logging.getLogger(__name__)
 
-NOBODY: Final = -1
+NO_ID: Final = -1
 RETRY_MS: Final = 100
 """Delay before a request is repeated that the store did not answer."""
 _LANE: Final = "controller seat"
@@ -59,7 +59,7 @@ class ControllerElector:
         """`config` gives the broker's settings in force; `later` queues an effect of this turn."""
         self.controller: Controller | None = None
         """The current term while this broker is the controller, else None."""
-        self.controller_id = NOBODY
+        self.controller_id = NO_ID
         """The number of the controller as last read from the store; -1: none."""
         self._node_id = node_id
         self._store = store
@@ -74,7 +74,7 @@ class ControllerElector:
         self._core: PartitionStateStore | None = None
         self._claim = b""
         """What this broker last wrote to /controller in this session. The node with this content is its own."""
-        self._broker_epoch = NOBODY
+        self._broker_epoch = NO_ID
         self._competing = False
         self._is_checking = False
         self._check_again = False
@@ -122,7 +122,7 @@ class ControllerElector:
         """End the term with its expired session. `start_competing` is called when there is a new session."""
         self.stop_competing()
         self._claim = b""
-        self.controller_id = NOBODY
+        self.controller_id = NO_ID
 
     # -- election --------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class ControllerElector:
                 "controller: another broker has taken a later epoch; this broker is not the controller any more"
             )
             self._end_term()
-            self.controller_id = NOBODY
+            self.controller_id = NO_ID
             self._check_election()
 
     def _end_term(self) -> None:

@@ -1,7 +1,7 @@
 """The metadata store in another process: ZooKeeper, or the supervisor's store over ZooKeeper's protocol.
 
-Zone: real. Implements `ottla.seams.MetadataStore` and calls the broker's `on_session` and `on_node`. Handles lanes, the
-loss of connections, watches and the watchdog, on the loop; `session` wraps kazoo.
+Zone: real. Implements `ottla.seams.MetadataStore` and calls the broker's `on_session` and `on_node`. Decides about
+the state of the session, and runs the watchdog, on the loop; `request_queue` has the requests, `session` wraps kazoo.
 
 States of the session:
  - OPEN: after a sync, so that a read never returns older state than an earlier one did, on another server.
@@ -19,21 +19,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from ottla.seams import Done, Failure, Inputs, Kind, Node, Op, Session
 from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.poller import steady_ns
+from ottla.server.zookeeper.request_queue import RequestQueue, Results
 from ottla.server.zookeeper.session import Lost, SessionState, ZooKeeperSession
 from ottla.server.zookeeper.settings import ZooKeeperSettings
-from ottla.znodes.sessions import Watches
-from ottla.znodes.tree import BadPath, Event, Refused, check_ops, check_path
+from ottla.znodes.tree import Event
 
 log = logging.getLogger(__name__)
 
-Results = Sequence[tuple[str, int]]
 _LOOKS: Final = 12
 """Checks of the watchdog per session time-out."""
 _STANDSTILL: Final = 4
@@ -43,32 +41,6 @@ _PINGS: Final = 6
 PAUSE_S: Final = 0.5
 """Pause before the next client when one was given up before it had a session."""
 MS: Final = 1_000_000
-
-
-class _Read:
-    """A read of a node, or of the names of its children."""
-
-    __slots__ = ("children", "done", "path", "watch")
-
-    def __init__(self, path: str, children: bool, watch: bool, done: Done[Any]) -> None:
-        self.path = path
-        self.children = children
-        self.watch = watch
-        self.done = done
-
-
-class _Write:
-    """A write: a multi of ZooKeeper."""
-
-    __slots__ = ("done", "lane", "ops")
-
-    def __init__(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
-        self.lane = lane
-        self.ops = ops
-        self.done = done
-
-
-_Request = _Read | _Write
 
 
 class ZooKeeperStore:
@@ -88,7 +60,8 @@ class ZooKeeperStore:
         self._loop = loop
         self._turns = turns
         self._settings = settings
-        self._max_in_flight = max_in_flight
+        lost = lambda: self._suspend_session("the connection is lost")  # noqa: E731
+        self._requests = RequestQueue(turns, settings.where, max_in_flight, lost)
         self._patience_ns = (patience_ms or settings.timeout_ms) * MS
         self._inputs: Inputs | None = None
         self._link: ZooKeeperSession | None = None
@@ -97,11 +70,6 @@ class ZooKeeperStore:
         self._session_id = 0
         self._greeting = 0
         """Number of the last change of the connection; an answer to a greeting of an earlier one is ignored."""
-        self._serial = 0
-        self._waiting: deque[_Request] = deque()
-        self._unanswered: dict[int, _Request] = {}
-        self._lanes: dict[str, deque[_Write]] = {}
-        self._watches = Watches()
         self._timer: asyncio.TimerHandle | None = None
         self._pinged_ns = 0
         self._away_since_ns = 0
@@ -114,21 +82,15 @@ class ZooKeeperStore:
 
     def submit_ops(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
         """Apply all ops or none, after the earlier writes of the lane."""
-        write = _Write(lane, tuple(ops), done)
-        queue = self._lanes.get(lane)
-        if queue is not None:
-            queue.append(write)
-            return
-        self._lanes[lane] = deque()
-        self._begin_write(write)
+        self._requests.submit_write(lane, ops, done)
 
     def get_node(self, path: str, watch: bool, done: Done[Node | None]) -> None:
         """Read a node from the server that the session is connected to."""
-        self._submit_read(_Read(path, False, watch, done))
+        self._requests.submit_read(path, False, watch, done)
 
     def get_children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
         """Read the names of a node's children. A watch on an absent node fires when it is created."""
-        self._submit_read(_Read(path, True, watch, done))
+        self._requests.submit_read(path, True, watch, done)
 
     # -- for the shell -----------------------------------------------------------------------------------------
 
@@ -166,117 +128,12 @@ class ZooKeeperStore:
         if link is None:
             return
         was_open, self._state = self._state is Session.OPEN, Session.EXPIRED
+        self._requests.refuse_requests()
         # Without a connection the session cannot be ended; waiting for one would delay the stop.
         if was_open:
             link.end_session()
         else:
             link.end_in_background()
-
-    # -- requests ----------------------------------------------------------------------------------------------
-
-    def _submit_read(self, read: _Read) -> None:
-        try:
-            check_path(read.path)
-        except BadPath as bad:
-            self._turns.run_soon(read.done, Failure(Kind.NOT_DONE, str(bad)))
-            return
-        self._send_request(read)
-
-    def _begin_write(self, write: _Write) -> None:
-        try:
-            check_ops(write.ops)
-        except (BadPath, Refused) as bad:
-            self._fail_request(write, Failure(Kind.NOT_DONE, str(bad)))
-            return
-        self._send_request(write)
-
-    def _send_request(self, request: _Request) -> None:
-        if self._state is Session.EXPIRED:
-            self._fail_request(request, self._expired_failure())
-        else:
-            self._waiting.append(request)
-            self._send_waiting()
-
-    def _send_waiting(self) -> None:
-        while self._waiting and self._state is Session.OPEN and len(self._unanswered) < self._max_in_flight:
-            self._serial += 1
-            request = self._unanswered[self._serial] = self._waiting.popleft()
-            self._send_one(self._serial, request)
-
-    def _send_one(self, serial: int, request: _Request) -> None:
-        link = self._link
-        assert link is not None, "a request without a session"
-        if isinstance(request, _Write):
-            link.send_multi(request.ops, lambda outcome: self._on_response(serial, request, outcome))
-        elif request.children:
-            link.get_children(
-                request.path, request.watch, lambda outcome: self._on_read_response(serial, request, outcome)
-            )
-        else:
-            link.get_node(request.path, request.watch, lambda outcome: self._on_read_response(serial, request, outcome))
-
-    def _on_read_response(self, serial: int, read: _Read, outcome: object) -> None:
-        """Handle the answer to a read. Reading an absent node sets no watch: `check_exists` sets it, and may find that
-        the node was created meanwhile, so that it has to be read again."""
-        if outcome is None and read.watch and serial in self._unanswered:
-            assert self._link is not None
-            self._link.check_exists(read.path, True, lambda found: self._on_exists_response(serial, read, found))
-        else:
-            self._on_response(serial, read, outcome)
-
-    def _on_exists_response(self, serial: int, read: _Read, found: object) -> None:
-        if found is True and serial in self._unanswered:
-            self._send_one(serial, read)
-        else:
-            self._on_response(serial, read, found)
-
-    def _on_response(self, serial: int, request: _Request, outcome: Any) -> None:
-        """Handle the answer to a request."""
-        # 1. The request was given up meanwhile, and its outcome was reported.
-        if serial not in self._unanswered:
-            return
-        # 2. The connection broke: this request is handled with all others that were sent over it.
-        if isinstance(outcome, Lost):
-            self._suspend_session("the connection is lost")
-            return
-        # 3. A real answer: the next request may be sent before the broker handles this one.
-        del self._unanswered[serial]
-        self._send_waiting()
-        if isinstance(request, _Write):
-            self._on_written(request, outcome)
-            return
-        if not isinstance(outcome, Failure):
-            self._set_watch(request, outcome)
-        request.done([] if request.children and outcome is None else outcome)
-
-    def _set_watch(self, read: _Read, outcome: object) -> None:
-        if read.watch:
-            watches = self._watches.children if read.children and outcome is not None else self._watches.data
-            watches[read.path] = None
-
-    def _on_written(self, write: _Write, outcome: Results | Failure) -> None:
-        """Report the outcome of a write, and begin the next one of its lane; after a failure all waiting ones fail."""
-        queue = self._lanes[write.lane]
-        if isinstance(outcome, Failure):
-            del self._lanes[write.lane]
-            behind = Failure(Kind.NOT_DONE, f"an earlier change on this lane failed: {outcome.message}")
-            for waiting in queue:
-                self._turns.run_soon(waiting.done, behind)
-        elif queue:
-            self._begin_write(queue.popleft())
-        else:
-            del self._lanes[write.lane]
-        write.done(outcome)
-
-    def _fail_request(self, request: _Request, failure: Failure) -> None:
-        """Fail a request in a turn of its own; with a write, all writes fail that wait on its lane by then."""
-        if isinstance(request, _Write):
-            self._turns.run_soon(lambda outcome: self._on_written(request, outcome), failure)
-        else:
-            self._turns.run_soon(request.done, failure)
-
-    def _expired_failure(self) -> Failure:
-        return Failure(Kind.EXPIRED, f"there is no session with {self._settings.where}")
 
     # -- the session -------------------------------------------------------------------------------------------
 
@@ -321,31 +178,18 @@ class ZooKeeperStore:
 
     def _on_opened(self, link: ZooKeeperSession) -> None:
         self._state, self._session_id, self._away_since_ns = Session.OPEN, link.session_id, 0
-        self._watches.clear_watches()
+        self._requests.begin_session(link)
         log.info("opened session %#x with %s", link.session_id, self._settings.where)
         self._report_session(Session.OPEN)
-        self._send_waiting()
+        self._requests.send_waiting()
 
     def _suspend_session(self, why: str) -> None:
         if self._state is not Session.OPEN:
             return
         log.warning("suspended session %#x with %s, reconnecting: %s", self._session_id, self._settings.where, why)
         self._state, self._away_since_ns = Session.SUSPENDED, steady_ns()
-        self._watches.clear_watches()
-        # Reads are sent again on the next connection, before all others: they were requested first.
-        again = self._take_unanswered()
-        self._waiting.extendleft(reversed(again))
+        self._requests.suspend_requests()
         self._report_session(Session.SUSPENDED)
-
-    def _take_unanswered(self) -> list[_Request]:
-        """Remove the unanswered requests: writes fail with UNKNOWN (they may have happened); reads are returned."""
-        flying, self._unanswered = self._unanswered, {}
-        for request in flying.values():
-            if isinstance(request, _Write):
-                self._fail_request(
-                    request, Failure(Kind.UNKNOWN, "the connection to ZooKeeper was lost before the answer")
-                )
-        return [request for request in flying.values() if isinstance(request, _Read)]
 
     def _expire_session(self, why: str) -> None:
         """End the session, which is over or may be: its requests fail, and a new session is begun."""
@@ -361,11 +205,7 @@ class ZooKeeperStore:
         # 2. A session is lost: all its requests fail before the broker is informed, then a new one begins.
         log.error("session %#x with %s expired, opening a new one: %s", self._session_id, self._settings.where, why)
         self._state, self._away_since_ns, self._just_expired = Session.EXPIRED, steady_ns(), True
-        self._watches.clear_watches()
-        lost = self._take_unanswered() + list(self._waiting)
-        self._waiting.clear()
-        for request in lost:
-            self._fail_request(request, self._expired_failure())
+        self._requests.expire_requests()
         self._report_session(Session.EXPIRED)
         self._new_link()
 
@@ -387,7 +227,7 @@ class ZooKeeperStore:
     def _on_events(self, link: ZooKeeperSession, events: Sequence[Event]) -> None:
         """Report a watch that fired, if the broker counts on it. Ignored: a watch of an earlier connection, and one
         whose read is not answered yet, since that answer is newer than the event."""
-        if link is self._link and self._state is Session.OPEN and self._watches.fire_watches(events):
+        if link is self._link and self._state is Session.OPEN and self._requests.watches.fire_watches(events):
             assert self._inputs is not None, "a watch before connect"
             self._inputs.on_node(events[0].path)
 

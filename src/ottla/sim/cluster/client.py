@@ -69,7 +69,7 @@ class ClusterClient:
         node = self._node_of(route)
         if node < 0:
             self.mark_metadata_stale()
-            self.timeline.schedule_after(REFRESH_NS, "nobody to ask", then, None, 0)
+            self.timeline.schedule_after(REFRESH_NS, "no broker to ask", then, None, 0)
             return
 
         def on_response(answer: Message | None, _life: int) -> None:

@@ -6,23 +6,45 @@ Zone: deterministic.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ottla.seams import Done, Failure, Kind
-from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.disks.drive_faults import DiskOperation, DriveFaults
 from ottla.sim.disks.inode import Inode
-
-if TYPE_CHECKING:
-    from ottla.sim.disks.disk import SimDisk
+from ottla.sim.entropy import Stream
+from ottla.sim.machines.machine import Process
 
 POISON: Final = 0xDB
 """Overwrites a borrowed buffer when the loan ends, so that a late reader gets wrong bytes and is detected."""
 
 
+class FileDisk(Protocol):
+    """What an open file uses of the disk that opened it."""
+
+    faults: DriveFaults
+    process: Process
+    random: Stream
+
+    def wall_ms(self) -> int:
+        """Wall time of this turn, for modification times."""
+
+    def check_room(self, wanted: int) -> None:
+        """Raises Failure FULL when the drive has no room for that many bytes."""
+
+    def delay_of_sync(self) -> int:
+        """How long the next sync takes, ns."""
+
+    def delay_of_read(self) -> int:
+        """How long the next read takes, ns."""
+
+    def forget_inode(self, inode: Inode) -> None:
+        """The last user closed its handle."""
+
+
 class SimFile:
     """An open file. All opens of one file by one process share it."""
 
-    def __init__(self, disk: SimDisk, inode: Inode, path: str) -> None:
+    def __init__(self, disk: FileDisk, inode: Inode, path: str) -> None:
         self.disk = disk
         self.inode = inode
         self.path = path

@@ -5,19 +5,34 @@ Zone: deterministic. Monotonic time starts at 0 in each process; wall time belon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ottla.seams import Instant
-from ottla.sim.world import MS, WALL_START_MS
+from ottla.seams import Inputs, Instant
+from ottla.sim.world import MS, WALL_START_MS, Action, Timeline
 
-if TYPE_CHECKING:
-    from ottla.sim.machines.machine import Process
+
+class ClockedProcess(Protocol):
+    """What a clock uses of the process that it belongs to."""
+
+    timeline: Timeline
+    alive: bool
+    inputs: Inputs | None
+
+    @property
+    def wall_skew_ms(self) -> int:
+        """How far the wall time of its machine is ahead."""
+
+    def post_turn(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
+        """Run a turn after the delay, if the process is still alive."""
+
+    def run_callback(self, callback: Action) -> None:
+        """Within a turn: call the broker; a planned defect may strike."""
 
 
 class ProcessClock:
     """The time of one process."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: ClockedProcess) -> None:
         self._process = process
         self._timeline = process.timeline
         self._start_ns = process.timeline.now_ns
@@ -27,7 +42,7 @@ class ProcessClock:
     def now(self) -> Instant:
         """The present time. Virtual time does not advance within a turn."""
         now_ns = self._timeline.now_ns
-        wall_ms = WALL_START_MS + now_ns // MS + self._process.machine.wall_skew_ms
+        wall_ms = WALL_START_MS + now_ns // MS + self._process.wall_skew_ms
         return Instant(now_ns - self._start_ns, wall_ms)
 
     def set_alarm(self, mono_ns: int | None) -> None:
@@ -60,8 +75,4 @@ class ProcessClock:
             self.set_alarm(asked)
             return
         self._asked = None
-        defects = self._process.machine.defects
-        if defects is None:
-            inputs.on_alarm()
-        else:
-            defects.run_callback(inputs.on_alarm)
+        self._process.run_callback(inputs.on_alarm)

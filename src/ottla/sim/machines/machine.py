@@ -62,6 +62,11 @@ class Process:
         self._background_due = False
         self._random = machine.streams.named_stream("schedule")
 
+    @property
+    def wall_skew_ms(self) -> int:
+        """How far the wall time of its machine is ahead."""
+        return self.machine.wall_skew_ms
+
     # ---- turns ----
 
     def post_turn(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
@@ -75,13 +80,15 @@ class Process:
     def deliver_completion(self, done: Action, value: object) -> None:
         """Within a turn: deliver a completion, then let the broker drain its effects."""
         done(value)
-        inputs, defects = self.inputs, self.machine.defects
-        if inputs is None:
-            return
-        if defects is None:
-            inputs.end_turn()
+        if self.inputs is not None:
+            self.run_callback(self.inputs.end_turn)
+
+    def run_callback(self, callback: Action) -> None:
+        """Within a turn: call the broker; a planned defect may strike."""
+        if self.machine.defects is None:
+            callback()
         else:
-            defects.run_callback(inputs.end_turn)
+            self.machine.defects.run_callback(callback)
 
     def post_thread(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
         """Run a step of a thread of the shell, which is not a turn, if the process is still alive then."""

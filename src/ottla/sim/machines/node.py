@@ -177,7 +177,7 @@ class SimNode:
 
 
 class _NodeListener:
-    """Implements `BrokerListener` for one life of a node. What follows an event happens in an event of its own."""
+    """Implements `BrokerListener` for one life of a node. Reactions to an event happen in an event of their own."""
 
     def __init__(self, node: SimNode, process: Process, shell: NodeNetwork) -> None:
         self._node = node

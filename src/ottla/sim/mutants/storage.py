@@ -151,9 +151,9 @@ STORAGE: Final = (
         "A new log inherits no checkpoint entries of a deleted one that had its name.",
         (
             Edit(
-                "ottla.storage.log_dir",
-                "LogDir.forget_deleted_log",
-                "self.offsets.forget_deleted_logs()",
+                "ottla.storage.directory_names",
+                "DirectoryNames.forget_deleted_log",
+                "self._offsets.forget_deleted_logs()",
                 "pass",
             ),
         ),

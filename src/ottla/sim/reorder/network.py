@@ -1,4 +1,4 @@
-"""A network that keeps requests until somebody delivers them.
+"""A network that keeps requests until the schedule delivers them.
 
 Zone: deterministic. Requests of clients and of brokers wait in the outbox; answers go back at once.
 """

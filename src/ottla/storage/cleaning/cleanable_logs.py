@@ -1,6 +1,6 @@
 """Finds which part of a log can be compacted now, and which of several logs has the highest dirty ratio.
 
-Zone: pure. Plain numbers, as a log knows them; rules as in SEMANTICS "Log".
+Zone: pure. Plain numbers, as a log knows them; the rules are those of Kafka's LogCleanerManager.
 """
 
 from __future__ import annotations

@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
-from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2, BatchHeader, batches_of, header_at
+from ottla.record.batch import BatchHeader, header_at
 from ottla.record.compaction import Keys, ReadPosition, Rewrite
 from ottla.record.errors import CorruptRecord
-from ottla.record.header_fields import BATCH_LENGTH, MAGIC
-from ottla.record.log_entries import entries_of, entry_at
 from ottla.seams import Failure, Kind, Workers
 from ottla.storage.cleaning.batch_retention import (
     DROP,
@@ -27,6 +25,7 @@ from ottla.storage.cleaning.batch_retention import (
     RetentionFate,
     RetentionProducers,
 )
+from ottla.storage.cleaning.chunks import Batch, first_entry_size, whole_batches, whole_entries_size
 from ottla.storage.cleaning.live_offsets import LiveOffsets
 from ottla.storage.cleaning.offset_map import PIECE, OffsetMap
 from ottla.storage.cleaning.output import CleanedFiles
@@ -76,8 +75,6 @@ CHUNK: Final = 256 * 1024
 MODERNIZE_JOB: Final = "ottla.record.up_conversion:convert_to_v2"
 LOT: Final = 256
 """Batches that are passed to a worker, and decided about, at a time."""
-
-Batch = tuple[bytes, BatchHeader]
 
 
 def _no_steps() -> Steps[None]:
@@ -386,14 +383,14 @@ class CleaningPass:
         size = min(CHUNK, segment.size - pos)
         data = yield from self._read_segment(segment, pos, size)
         try:
-            size, is_old = _whole_entries_size(data)
+            size, is_old = whole_entries_size(data)
             # The first entry is larger than a chunk: read exactly that one.
-            if not size and (first := entry_at(data, 0, len(data))) is not None:
-                data = yield from self._read_segment(segment, pos, first[BATCH_LENGTH] + LOG_OVERHEAD)
-                size, is_old = _whole_entries_size(data)
+            if not size and (first := first_entry_size(data)) is not None:
+                data = yield from self._read_segment(segment, pos, first)
+                size, is_old = whole_entries_size(data)
             if is_old:
                 data = yield from self._run_job(MODERNIZE_JOB, data[:size], self._task.max_batch_bytes)
-            found = _whole_batches(data)
+            found = whole_batches(data)
         except CorruptRecord as error:
             raise Damaged(f"{segment.path} at {pos}: {error}") from error
         if not found:
@@ -459,17 +456,3 @@ def _rewrite_of(batch: bytes, verdict: RetentionDecision) -> Rewrite | None:
     if verdict.fate is RetentionFate.REWRITE:
         return Rewrite(batch, verdict.keep, verdict.delete_horizon_ms)
     return Rewrite(batch, b"", None) if verdict.fate is RetentionFate.BARE else None
-
-
-def _whole_entries_size(data: bytes) -> tuple[int, bool]:
-    """Bytes of the whole entries at the beginning, and whether any is of format v0 or v1. Raises CorruptRecord."""
-    size, is_old = 0, False
-    for pos, header in entries_of(data):
-        size = pos + header[BATCH_LENGTH] + LOG_OVERHEAD
-        is_old = is_old or header[MAGIC] != MAGIC_V2
-    return size, is_old
-
-
-def _whole_batches(data: bytes) -> list[Batch]:
-    """The whole batches at the beginning. Raises CorruptRecord."""
-    return [(data[pos : pos + header.size], header) for pos, header in batches_of(data)]

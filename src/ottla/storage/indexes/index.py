@@ -22,7 +22,6 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
-from ottla.int64 import INT64_MAX
 from ottla.seams import Disk, Done, File
 from ottla.storage.errors import IndexFull, IndexOverflow, NotMonotonic
 from ottla.types import NO_TIMESTAMP
@@ -34,8 +33,6 @@ Unpack = Callable[[Buffer, int], tuple[Any, ...]]
 WARM_BYTES: Final = 8192
 """The tail that every look-up near the end of the log touches, and that the page cache therefore keeps."""
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
-LAST_OFFSET: Final = INT64_MAX - 1
-"""The largest offset that a record may have: the offset after it, the end of its log, has to be a 64-bit number."""
 LOT_BYTES: Final = 4096
 """Entries are written to the file in lots of this many bytes."""
 

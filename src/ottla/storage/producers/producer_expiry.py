@@ -8,15 +8,23 @@ each is visited about once per `producer.id.expiration.ms`.
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 from weakref import ref
-
-if TYPE_CHECKING:
-    from ottla.storage.producers.producer_state import ProducerState
 
 AT_ONCE: Final = 1_000
 """Ids that are visited in one turn: a millisecond."""
 _NO_LIMIT: Final = 2**62
+
+
+class ExpiringProducers(Protocol):
+    """The producers of one log, by the time when each of them may be due."""
+
+    def expire_some(self, now_ms: int, after_ms: int, most: int) -> tuple[int, int]:
+        """Visit at most `most` producers that may have been silent for `after_ms`: (how many were visited, how many
+        were dropped)."""
+
+    def schedule_expiry(self) -> None:
+        """Add the time when the first producer may be due to the calendar, which has no entry of this state."""
 
 
 class ProducerExpiry:
@@ -25,10 +33,10 @@ class ProducerExpiry:
     __slots__ = ("_count", "_heap")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, ref[ProducerState]]] = []
+        self._heap: list[tuple[int, int, ref[ExpiringProducers]]] = []
         self._count = 0
 
-    def add_state(self, state: ProducerState, wall_ms: int) -> None:
+    def add_state(self, state: ExpiringProducers, wall_ms: int) -> None:
         """Schedule a state that has no entry yet by `wall_ms`, when its oldest producer sent something.
 
         The reference is weak: the states of deleted logs need not be removed.

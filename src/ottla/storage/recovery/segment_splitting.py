@@ -15,12 +15,12 @@ from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.record.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA
-from ottla.storage.indexes.index import LAST_OFFSET
 from ottla.storage.layout import CLEANED, LOG, file_name
 from ottla.storage.log_dir_context import LogDirContext
 from ottla.storage.recovery.valid_prefix import large_crc_ok
 from ottla.storage.segments.scan import walk_headers
 from ottla.storage.segments.segment import Segment
+from ottla.types import LAST_OFFSET
 
 _PIECE: Final = 1024 * 1024
 _logger = logging.getLogger(__name__)

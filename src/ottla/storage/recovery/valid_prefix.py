@@ -12,8 +12,9 @@ from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD
 from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, CRC, LAST_OFFSET_DELTA
 from ottla.record.log_entries import ENTRY_MIN, covered_from, entry_at, entry_checksum
 from ottla.record.validation import HeaderTuple
-from ottla.storage.indexes.index import LAST_OFFSET, MAX_RELATIVE_OFFSET
+from ottla.storage.indexes.index import MAX_RELATIVE_OFFSET
 from ottla.storage.segments.scan import Readable
+from ottla.types import LAST_OFFSET
 
 CHUNK: Final = 4 * 1024 * 1024
 

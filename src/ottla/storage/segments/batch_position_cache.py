@@ -6,7 +6,7 @@ Zone: pure. Two parallel arrays; a reader near the end of the log finds its plac
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from typing import Final
 
 KEPT: Final = 128
@@ -35,13 +35,6 @@ class BatchPositionCache:
         """Position of the batch that holds `offset`, or of the last one for a higher offset; -1 when not known."""
         slot = bisect_right(self.offsets, offset) - 1
         return self.positions[slot] if slot >= 0 else -1
-
-    def position_from(self, offset: int) -> int:
-        """Position of the first batch that begins at or above `offset`; -1 when not known."""
-        offsets = self.offsets
-        if not offsets or offset < offsets[0] or offset > offsets[-1]:
-            return -1
-        return self.positions[bisect_left(offsets, offset)]
 
     def boundary_below(self, start: int, bound: int) -> int:
         """The largest remembered position in (start, bound]; -1 when there is none."""

@@ -13,8 +13,7 @@ from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POS, MAGIC_V2
 from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, CRC, LAST_OFFSET_DELTA, LEADER_EPOCH
 from ottla.record.log_entries import ENTRY_MIN, covered_from, entry_at, entry_checksum, is_wrapper
 from ottla.record.validation import HeaderTuple
-from ottla.storage.indexes.index import LAST_OFFSET
-from ottla.types import NO_EPOCH
+from ottla.types import LAST_OFFSET, NO_EPOCH
 
 ANY_EPOCH: Final = 2**31 - 1
 

@@ -16,7 +16,6 @@ from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2
 from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, LAST_OFFSET_DELTA, MAX_TIMESTAMP
 from ottla.seams import Disk, Failure, File
 from ottla.storage.indexes.index import (
-    LAST_OFFSET,
     LOT_BYTES,
     MAX_RELATIVE_OFFSET,
     OffsetIndex,
@@ -26,7 +25,7 @@ from ottla.storage.indexes.index import (
 from ottla.storage.indexes.txn_index import TxnIndex
 from ottla.storage.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from ottla.storage.segments.scan import magic_at, walk_headers
-from ottla.types import NO_TIMESTAMP
+from ottla.types import LAST_OFFSET, NO_TIMESTAMP
 
 NEVER: Final = sys.maxsize
 
@@ -151,7 +150,7 @@ class Segment:
             file.close()
 
     def set_roll_bounds(self, config: TopicConfig, now_ms: int) -> None:
-        """Compute the bounds past which the next append rolls (SEMANTICS: four conditions)."""
+        """Compute the bounds past which the next append rolls (the rules of Kafka's LogSegment.shouldRoll)."""
         self.index_interval = config.index_interval_bytes
         self.bound_size(config)
         age = max(0, config.roll_ms - self.jitter_ms)

@@ -7,7 +7,6 @@ lock; users' callbacks run without it.
 from __future__ import annotations
 
 import logging
-import random
 import selectors
 import socket
 import threading
@@ -16,8 +15,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
-from ottla.client.backoff import backoff_ms
-from ottla.client.connections.address import Address, parse_addresses
 from ottla.client.connections.connection import Connection
 from ottla.client.errors import AuthenticationError, ClientError, ConfigError, ConnectionLostError, UsageError
 from ottla.client.metadata import cluster_view
@@ -25,6 +22,7 @@ from ottla.client.producer.accumulator import NEVER
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.core import BatchResponse, ProduceCall, ProducerCore, Work
 from ottla.client.producer.futures import ProducerLock, metadata_of
+from ottla.client.producer.network.connection_states import ConnectionStates
 from ottla.client.producer.network.nonblocking_connection import Channel, Received, open_in_background
 from ottla.client.producer.network.requests import (
     metadata_request,
@@ -57,11 +55,8 @@ class Sender:
         self._shared = shared
         self._config = core.config.client
         self._on_failed = on_failed
-        self._bootstrap = {-1 - at: a for at, a in enumerate(parse_addresses(self._config.bootstrap_servers))}
+        self._states = ConnectionStates(self._config)
         self._links: dict[int, Channel] = {}
-        self._opening: set[int] = set()
-        self._failures: dict[int, tuple[int, float]] = {}
-        """(consecutive failures, time of the next attempt) per node."""
         self._unreached: set[int] = set()
         """Nodes with due batches and without a connection."""
         self._inbox: list[tuple[int, Connection | ClientError]] = []
@@ -209,7 +204,7 @@ class Sender:
     def _seconds_to_wait(self, now: float, wake_at: float) -> float:
         """Seconds to wait at most. From here on `wake_sender` ends the wait."""
         if self._topics is not None or self._id_wanted or self._unreached:
-            wake_at = min([wake_at, *(until for _, until in self._failures.values() if until > now)])
+            wake_at = min([wake_at, *self._states.next_attempts(now)])
         self._late_at = NEVER
         for link in self._links.values():
             if link.awaited:
@@ -265,18 +260,12 @@ class Sender:
 
     # -- connections -----------------------------------------------------------------------------------------------
 
-    def _address_of(self, node: int) -> Address | None:
-        if node < 0:
-            return self._bootstrap.get(node)
-        found = self._core.metadata.view.nodes.get(node)
-        return found.address if found is not None else None
-
     def _open_connection(self, node: int, now: float) -> bool:
         """Start to connect, unless that is in progress or in backoff."""
-        address = self._address_of(node)
-        if address is None or node in self._links or node in self._opening or self._failures.get(node, (0, 0))[1] > now:
+        address = self._states.address_of(node, self._core.metadata.view)
+        if address is None or node in self._links or not self._states.may_open(node, now):
             return False
-        self._opening.add(node)
+        self._states.opening.add(node)
 
         def then(outcome: Connection | ClientError) -> None:
             with self._shared.lock:
@@ -292,32 +281,27 @@ class Sender:
         return True
 
     def _on_opened(self, node: int, outcome: Connection | ClientError) -> None:
-        self._opening.discard(node)
+        self._states.opening.discard(node)
         if isinstance(outcome, ClientError):
             self._core.last_error = outcome
-            self._note_failure(node)
+            self._states.note_failure(node)
             # If the node is gone, only newer metadata has the new leaders.
             self._events.append(lambda _now: self._core.metadata.mark_stale())
             if isinstance(outcome, AuthenticationError | ConfigError) and not self._links:
                 self._events.append(partial(_set_denial, self._core, outcome))
             return
-        self._failures.pop(node, None)
+        self._states.note_opened(node)
         link = self._links[node] = Channel(node, outcome)
         self._ends_at = min(self._ends_at, outcome.session_ends)
         self._selector.register(link.sock, selectors.EVENT_READ, link)
         self._events.append(lambda _now: None)  # causes a round, which sends what waits for this node
-
-    def _note_failure(self, node: int) -> None:
-        count = self._failures.get(node, (0, 0.0))[0]
-        first, most = self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms
-        self._failures[node] = (count + 1, time.monotonic() + backoff_ms(first, most, count, random.random()) / 1000)
 
     def _close_channel(self, link: Channel, error: ClientError) -> None:
         """Close a connection after an error: its unanswered requests are lost."""
         self._core.last_error = error
         self._selector.unregister(link.sock)
         del self._links[link.node]
-        self._note_failure(link.node)
+        self._states.note_failure(link.node)
         for tag, sent in link.close_channel():
             self._on_lost_request(tag, error, sent=sent)
         self._events.append(lambda _now: self._core.metadata.mark_stale())
@@ -405,10 +389,9 @@ class Sender:
 
     def _open_any(self, now: float) -> None:
         """Connect to one more broker: known brokers first, then the bootstrap addresses (KIP-899)."""
-        if self._opening:
+        if self._states.opening:
             return
-        nodes = sorted(self._core.metadata.view.nodes, key=lambda _: random.random())
-        for node in sorted([*nodes, *self._bootstrap], key=lambda node: self._failures.get(node, (0, 0.0))[1]):
+        for node in self._states.order_of_attempts(self._core.metadata.view):
             if self._open_connection(node, now):
                 return
 
@@ -436,7 +419,7 @@ class Sender:
             moved = self._links[node]
             if node not in view.nodes or view.nodes[node].address[:2] != moved.address[:2]:
                 self._close_channel(moved, ConnectionLostError(f"broker {node} is not at {moved.address} any more"))
-        self._failures = {n: f for n, f in self._failures.items() if n < 0 or n in view.nodes}
+        self._states.forget_absent(view)
 
     def _take_produced(self, answer: Received, message: LoneAnswer | ProduceResponse) -> None:
         call, names = answer.tag
