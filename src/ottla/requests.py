@@ -259,6 +259,12 @@ class Context:
         if self.rights is not None and not self.is_allowed(operation, resource_type, name):
             raise denied_error(resource_type)
 
+    def denied_names(self, operation: Operation, resource_type: ResourceType, names: Iterable[str]) -> AbstractSet[str]:
+        """The names of resources at which the request may not do this."""
+        if self.rights is None:
+            return frozenset()
+        return {name for name in set(names) if not self.is_allowed(operation, resource_type, name)}
+
     def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
         """The `authorized_operations` of a response about a resource."""
         if self.rights is None:

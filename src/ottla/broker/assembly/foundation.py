@@ -20,6 +20,7 @@ from ottla.config.broker_authorizer import split_principals
 from ottla.effects import Effects
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.partition_registry import PartitionRegistry
+from ottla.requests import RightsOf
 from ottla.seams import World
 from ottla.security.audit_log import AuditLog
 from ottla.security.authorization.authorizer import Authorizer
@@ -52,6 +53,11 @@ class Foundation(NamedTuple):
     """None: everything is allowed."""
     rights: AllRights | None
     """The rights of connections; None without an authorizer."""
+
+    @property
+    def rights_of(self) -> RightsOf | None:
+        """What a connection may do; None: there is no authorizer."""
+        return None if self.rights is None else self.rights.rights_of
 
     @property
     def node_id(self) -> int:

@@ -27,6 +27,7 @@ from ottla.acls import (
     ResourcePattern,
     ResourceType,
 )
+from ottla.changes import changes_state
 from ottla.security.authorization.acl_index import DENY_SHIFT, AclIndex
 
 EVERY_OPERATION: Final = sum(1 << operation for operation in Operation)
@@ -71,6 +72,7 @@ class Authorizer:
         """Deny everything at a resource whose ACLs cannot be read, to all but super users."""
         self.replace_acls(resource, [DENY_EVERYTHING])
 
+    @changes_state
     def replace_acls(self, resource: ResourcePattern, entries: Iterable[AclEntry]) -> None:
         """Make these the only ACLs of a resource."""
         if self.acls.replace_acls(resource, entries):
