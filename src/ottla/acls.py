@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from enum import IntEnum
+from functools import cache
 from typing import Final, NamedTuple, Self
 
 WILDCARD: Final = "*"
@@ -35,8 +36,13 @@ class _Code(IntEnum):
     @classmethod
     def from_text(cls, text: str) -> Self:
         """The member of a name in any spelling (DescribeConfigs, DESCRIBE_CONFIGS); UNKNOWN for others."""
-        wanted = text.replace("_", "").upper()
-        return next((member for member in cls if member.name.replace("_", "") == wanted), cls(0))
+        return cls(_names_of(cls).get(text.replace("_", "").upper(), 0))
+
+
+@cache
+def _names_of(kind: type[_Code]) -> dict[str, int]:
+    """The members by their names without underscores: a node may have thousands of ACLs."""
+    return {member.name.replace("_", ""): int(member) for member in kind}
 
 
 class ResourceType(_Code):

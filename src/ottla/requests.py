@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
+from ottla.acls import CLUSTER_NAME, SUPPORTED_OPERATIONS, Operation, ResourceType
 from ottla.changes import HalfChanged
+from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Part, Peer, Slot
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -59,8 +61,9 @@ class Declaration(NamedTuple):
     A handler returns the response, or None and responds later by `Context.send_reply`. For a request of more than 512
     bytes it may return `Steps` instead: they run in later turns, and return what the handler would have returned.
 
-    `operation` is Kafka's ACL operation on `resource` ("Topic", "Group", "Cluster", "TransactionalId"), for an
-    authorizer before the dispatch. None: no permission is needed (ApiVersions, SaslHandshake …).
+    `operation` is Kafka's ACL operation on `resource` ("Topic", "Group", "Cluster", "TransactionalId"). None: no
+    permission is needed (ApiVersions, SaslHandshake …). The dispatch checks a single permission on the cluster before
+    it calls the handler; handlers check all others, because those differ by element.
     """
 
     api_key: int
@@ -82,6 +85,8 @@ class Declaration(NamedTuple):
     walked: tuple[str, ...] | None = None
     """The path of an array that the handler only iterates over: a large request is decoded during the iteration, which
     may return an element several times, each time with some of its elements along the path."""
+    checks_itself: bool = False
+    """Whether the handler checks the permission although it is the only one, and on the cluster."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -89,6 +94,13 @@ class Declaration(NamedTuple):
         if self.resource is None or self.operation is None:
             return self.also
         return ((self.resource, self.operation), *self.also)
+
+    @property
+    def cluster_operation(self) -> Operation | None:
+        """The operation on the cluster that the dispatch checks; None: the handler checks what it needs."""
+        if self.checks_itself or self.also or self.resource != "Cluster" or self.operation is None:
+            return None
+        return Operation.from_text(self.operation)
 
     def is_for_brokers(self, version: int) -> bool:
         """Whether only brokers may send the request in that version."""
@@ -123,6 +135,57 @@ class InPieces(NamedTuple):
     """Called if there will be no whole response: the connection has ended, or a piece failed."""
 
 
+EVERY_OPERATION_OF: Final = {
+    kind: sum(1 << operation for operation in operations) for kind, operations in SUPPORTED_OPERATIONS.items()
+}
+"""The `authorized_operations` of a principal that may do everything."""
+NOT_ASKED: Final = -(2**31)
+"""The `authorized_operations` of a response to a request that did not ask for them."""
+
+
+class Rights(Protocol):
+    """What the principal of one connection may do, with an authorizer."""
+
+    def is_allowed(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
+        """Whether the operation is allowed at a resource."""
+        ...
+
+    def is_allowed_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there can be a resource of this type at which the operation is allowed."""
+        ...
+
+    def reported_operations(self, resource_type: ResourceType, name: str) -> int:
+        """The `authorized_operations` of a response: bit n for operation n."""
+        ...
+
+    def log_denial(self, api_key: int, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        """Write a denied operation to the audit log."""
+        ...
+
+
+RightsOf = Callable[[Peer], Rights | None]
+"""Returns what a connection may do; None: everything, because it is a broker's, or there is no authorizer."""
+AUTHORIZATION_ERRORS: Final = {
+    ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceType.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ResourceType.TRANSACTIONAL_ID: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ResourceType.DELEGATION_TOKEN: ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+    ResourceType.USER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+"""The error of a denied operation. It does not disclose whether the resource exists."""
+
+
+def all_rights(_peer: Peer) -> Rights | None:
+    """The default of RightsOf, without an authorizer."""
+    return None
+
+
+def denied_error(resource_type: ResourceType) -> ApiError:
+    """The error of a denied operation at a resource of this type."""
+    return ApiError(AUTHORIZATION_ERRORS[resource_type], f"{resource_type.title} authorization failed.")
+
+
 class Context:
     """One request in progress: its header, its connection, and the way to respond."""
 
@@ -136,6 +199,7 @@ class Context:
         "correlation_id",
         "failed",
         "is_part",
+        "rights",
         "slot",
         "whole",
     )
@@ -152,6 +216,7 @@ class Context:
         is_part: bool = False,
         whole: Whole | None = None,
         fail: Callable[[Context, Exception], None] | None = None,
+        rights: Rights | None = None,
     ) -> None:
         """fail: handles a defect in a step of this request; None: it is raised."""
         self.api_key = api_key
@@ -167,8 +232,46 @@ class Context:
         """Whether this is a part of a request. Its response is joined with others, so it cannot be an Encoded one."""
         self.whole = whole
         """Facts about the whole request, if this may be a part of it."""
+        self.rights = rights
+        """What the connection may do; None: everything."""
         self._answer = answer
         self._fail = fail
+
+    # -- permissions -------------------------------------------------------------------------------------------------
+
+    def is_allowed(
+        self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME, *, logs: bool = True
+    ) -> bool:
+        """Whether the request may do this. `logs`: write a denial to the audit log; not for filters of a list."""
+        rights = self.rights
+        if rights is None or rights.is_allowed(operation, resource_type, name):
+            return True
+        if logs:
+            rights.log_denial(self.api_key, operation, resource_type, name)
+        return False
+
+    def is_allowed_anywhere(self, operation: Operation, resource_type: ResourceType) -> bool:
+        """Whether there can be a resource of this type at which the operation is allowed. Denials are not logged."""
+        return self.rights is None or self.rights.is_allowed_anywhere(operation, resource_type)
+
+    def check_allowed(self, operation: Operation, resource_type: ResourceType, name: str = CLUSTER_NAME) -> None:
+        """Raise ApiError with the error for this type of resource if the request may not do this."""
+        if self.rights is not None and not self.is_allowed(operation, resource_type, name):
+            raise denied_error(resource_type)
+
+    def denied_names(self, operation: Operation, resource_type: ResourceType, names: Iterable[str]) -> AbstractSet[str]:
+        """The names of resources at which the request may not do this."""
+        if self.rights is None:
+            return frozenset()
+        return {name for name in set(names) if not self.is_allowed(operation, resource_type, name)}
+
+    def authorized_operations(self, resource_type: ResourceType, name: str = CLUSTER_NAME) -> int:
+        """The `authorized_operations` of a response about a resource."""
+        if self.rights is None:
+            return EVERY_OPERATION_OF[resource_type]
+        return self.rights.reported_operations(resource_type, name)
+
+    # -- responses ---------------------------------------------------------------------------------------------------
 
     def wrap_step(self, step: Callable[P, None]) -> Callable[P, None]:
         """Wrap a step of this request that is called by a completion in another turn.
@@ -245,6 +348,7 @@ def handles(
     parts: Parts | None = None,
     undivided: str | None = None,
     walked: tuple[str, ...] | None = None,
+    checks_itself: bool = False,
 ) -> Callable[[F], F]:
     """Declare a method as the handler of an API."""
     declaration = Declaration(
@@ -260,6 +364,7 @@ def handles(
         parts,
         undivided,
         walked,
+        checks_itself,
     )
 
     def mark(method: F) -> F:

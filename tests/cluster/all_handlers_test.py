@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 from tests.cluster.conftest import make
 
-from ottla.cluster.handlers.metadata_handlers import MAX_AWAITED, MAX_NAMED
+from ottla.cluster.handlers.metadata_handlers import MAX_AWAITED
+from ottla.cluster.handlers.topic_page_handlers import MAX_NAMED
 from ottla.cluster.topic_requests import MAX_BEGUN
 from ottla.errors import ApiError, ErrorCode
 from ottla.wire.messages import (

@@ -6,7 +6,7 @@ Zone: real.
 from __future__ import annotations
 
 import pytest
-from tests.cluster.conftest import make
+from tests.cluster.conftest import Asker, Place, make
 
 from ottla.errors import ErrorCode
 from ottla.requests import Context
@@ -180,7 +180,7 @@ def test_concurrent_changes_build_on_each_other(node):
     for key in ("retention.ms", "segment.bytes", "flush.ms"):
         one = resource(resource_type=TOPIC, resource_name="t", configs=[config(name=key, value="1000")])
         handler = node.broker._dispatch.cold[44].handler
-        context = Context(44, 1, 1, "test", None, lambda _, response: answers.append(response))
+        context = Context(44, 1, 1, "test", Place(Asker()), lambda _, response: answers.append(response))
         node.process.post_turn(0, "frame", handler, context, IncrementalAlterConfigsRequest(resources=[one]))
     node.settle()
     assert [answer.responses[0].error_code for answer in answers] == [0, 0, 0]

@@ -126,7 +126,7 @@ def test_an_unknown_topic_key_names_the_nearest_one():
 
 @pytest.mark.parametrize(
     "name",
-    ["process.roles", "controller.quorum.voters", "authorizer.class.name", "ssl.keystore.location", "super.users",
+    ["process.roles", "controller.quorum.voters", "ssl.keystore.location",
      "sasl.enabled.mechanisms", "listener.name.internal.ssl.key.password", "remote.log.storage.system.enable"],
 )  # fmt: skip
 def test_a_known_but_unsupported_key_gets_one_clear_line(name):

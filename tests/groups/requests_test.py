@@ -255,7 +255,7 @@ def test_views_in_every_version():
         group, nobody = hall.ask(request, version).groups
         assert (group.group_state, group.protocol_data, len(group.members)) == ("Stable", "range", 1)
         assert (bytes(group.members[0].member_assignment), group.members[0].client_host) == (b"share", "/127.0.0.1")
-        assert group.authorized_operations == (0b1_0100_1000 if asked else -(2**31))
+        assert group.authorized_operations == (0b1101_0100_1000 if asked else -(2**31))
         assert nobody.group_state == "Dead"
         assert nobody.error_code == (ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else 0)
     for version in range(4):

@@ -49,23 +49,35 @@ GROUP_COORDINATOR = {
     "COORDINATOR_NOT_AVAILABLE": f"{REPLICATED}::test_a_commit_that_no_replica_fetches_times_out",
     "INVALID_GROUP_ID": f"{GROUPS}::test_an_empty_group_id_is_accepted_only_where_kafka_accepts_it",
 }
+RIGHTS = "security/authorization/transaction_rights_test.py"
+ADDING_OFFSETS = f"{RIGHTS}::test_add_offsets_needs_the_transactional_id_and_read_on_the_group"
+COMMITTING = f"{RIGHTS}::test_txn_offset_commit_needs_the_transactional_id_the_group_and_the_topics"
+PRODUCING = f"{RIGHTS}::test_produce_needs_the_transactional_id_and_write_on_the_topic"
 PROVOKED: dict[str, dict[str, str]] = {
     "InitProducerId": COORDINATOR | {
         "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_an_open_transaction_is_aborted_first",
         "INVALID_TRANSACTION_TIMEOUT": f"{REQUESTS}::test_invalid_timeouts",
         "PRODUCER_FENCED": f"{REQUESTS}::test_a_producer_that_was_replaced",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED":
+            f"{RIGHTS}::test_init_producer_id_needs_write_on_the_transactional_id",
+        "CLUSTER_AUTHORIZATION_FAILED":
+            f"{RIGHTS}::test_an_idempotent_producer_needs_idempotent_write_or_write_on_any_topic",
     },
     "AddPartitionsToTxn": ADDING | {
         "OPERATION_NOT_ATTEMPTED": f"{REQUESTS}::test_one_wrong_partition_adds_none",
         "UNKNOWN_TOPIC_OR_PARTITION": f"{REQUESTS}::test_one_wrong_partition_adds_none",
         "TRANSACTION_ABORTABLE": f"{REQUESTS}::test_brokers_ask_for_several_transactions",
         "CLUSTER_AUTHORIZATION_FAILED": f"{REQUESTS}::test_clients_cannot_send_the_requests_of_brokers",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"{RIGHTS}::test_add_partitions_needs_write_on_the_transactional_id",
+        "TOPIC_AUTHORIZATION_FAILED": f"{RIGHTS}::test_add_partitions_needs_write_on_every_topic",
     },
     "AddOffsetsToTxn": ADDING | {
         "PRODUCER_FENCED": f"{REQUESTS}::test_adding_offsets_in_every_version",
         "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_adding_offsets_in_every_version",
         "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_adding_offsets_in_every_version",
         "INVALID_GROUP_ID": f"{REQUESTS}::test_adding_offsets_in_every_version",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": ADDING_OFFSETS,
+        "GROUP_AUTHORIZATION_FAILED": ADDING_OFFSETS,
     },
     "EndTxn": COORDINATOR | {
         "INVALID_TXN_STATE": f"{REQUESTS}::test_nothing_to_end",
@@ -73,6 +85,7 @@ PROVOKED: dict[str, dict[str, str]] = {
         "PRODUCER_FENCED": f"{REQUESTS}::test_ending_in_every_version",
         "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_ending_in_every_version",
         "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_ending_in_every_version",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": f"{RIGHTS}::test_end_txn_needs_write_on_the_transactional_id",
     },
     "TxnOffsetCommit": GROUP_COORDINATOR | {
         "INVALID_GROUP_ID": f"{REQUESTS}::test_offsets_that_are_refused",
@@ -88,6 +101,8 @@ PROVOKED: dict[str, dict[str, str]] = {
         "OFFSET_METADATA_TOO_LARGE": f"{REQUESTS}::test_offsets_that_are_refused",
         "UNKNOWN_TOPIC_OR_PARTITION": f"{REQUESTS}::test_offsets_that_are_refused",
         "UNKNOWN_TOPIC_ID": f"{REQUESTS}::test_committing_offsets_by_topic_id",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": COMMITTING,
+        "GROUP_AUTHORIZATION_FAILED": COMMITTING,
     },
     "Produce": {
         "DUPLICATE_SEQUENCE_NUMBER": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
@@ -99,6 +114,8 @@ PROVOKED: dict[str, dict[str, str]] = {
         "INVALID_TXN_STATE": OF_COORDINATOR,
         "INVALID_PRODUCER_ID_MAPPING": OF_COORDINATOR,
         "CONCURRENT_TRANSACTIONS": f"{VERIFICATION}::test_a_transaction_that_is_about_to_be_complete_is_given_a_moment",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": PRODUCING,
+        "TOPIC_AUTHORIZATION_FAILED": PRODUCING,
     },
     "WriteTxnMarkers": {
         "CLUSTER_AUTHORIZATION_FAILED": BY_CLIENTS,
@@ -169,9 +186,6 @@ PROVOKED: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 NOT_PROVOKED = {
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "there is no authorizer yet",
-    "GROUP_AUTHORIZATION_FAILED": "there is no authorizer yet",
-    "TOPIC_AUTHORIZATION_FAILED": "there is no authorizer yet",
     "UNKNOWN_PRODUCER_ID": "as in Apache Kafka today: a producer without state in the log may begin at any sequence",
 }
 """Errors that no broker of ours answers, and why."""

@@ -80,6 +80,7 @@ class Broker:
         self._coordinators = wings.coordinators
         self._fetch = wings.fetch
         self._login = wings.login
+        self._rights = base.rights
         self._startup = wings.startup
         self._ready_check = wings.ready_check
         self._left = False
@@ -157,6 +158,8 @@ class Broker:
         self._dispatch.on_gone(peer)
         if self._login is not None:
             self._login.on_gone(peer)
+        if self._rights is not None:
+            self._rights.on_gone(peer)
         self.end_turn()
 
     def on_alarm(self) -> None:

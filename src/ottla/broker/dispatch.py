@@ -17,12 +17,22 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
+from ottla.acls import Operation, ResourceType
 from ottla.broker.containment import Containment, error_response, name_of
 from ottla.broker.element_errors import element_errors
 from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
-from ottla.requests import Context, Declaration, Encoded, Handler, InParts, InPieces, handlers_of
+from ottla.requests import (
+    Context,
+    Declaration,
+    Encoded,
+    Handler,
+    InParts,
+    InPieces,
+    RightsOf,
+    handlers_of,
+)
 from ottla.seams import Failure, Gate, Network, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
@@ -60,7 +70,17 @@ class HotApi:
 class ColdApi:
     """An API with declared messages and a declared handler."""
 
-    __slots__ = ("brokers_from", "count", "declaration", "errors", "handler", "max_version", "min_version", "request")
+    __slots__ = (
+        "brokers_from",
+        "cluster_operation",
+        "count",
+        "declaration",
+        "errors",
+        "handler",
+        "max_version",
+        "min_version",
+        "request",
+    )
 
     def __init__(self, declaration: Declaration, handler: Handler) -> None:
         self.declaration = declaration
@@ -70,6 +90,7 @@ class ColdApi:
         versions = range(self.min_version, self.max_version + 1)
         self.brokers_from = next(filter(declaration.is_for_brokers, versions), versions.stop)
         """The version from which on only brokers may send requests."""
+        self.cluster_operation = declaration.cluster_operation
         self.request = API_TABLE[declaration.api_key].request
         self.count = 0
         self.errors = 0
@@ -86,12 +107,14 @@ class Dispatch:
         is_alone: bool = False,
         brokers_log_in: bool = False,
         containment: Containment | None = None,
+        rights_of: RightsOf | None = None,
     ) -> None:
         """later: calls a function in a turn of its own, soon.
 
         inter_broker_listener: the listener for requests that only brokers may send; None: any.
         is_alone: there can be no other broker, so such requests come from this one or are forged.
         brokers_log_in: only connections with BROKER_PRINCIPAL belong to brokers.
+        rights_of: what a connection may do; None: there is no authorizer.
         """
         self.sliced = SlicedRequests(
             network,
@@ -107,6 +130,7 @@ class Dispatch:
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
+        self._rights_of = rights_of
         self._early: dict[Peer, tuple[Slot, memoryview]] | None = None
         """Requests of clients that wait while only brokers are served; None when all are served."""
         self.hot: dict[int, HotApi] = {}
@@ -188,7 +212,8 @@ class Dispatch:
         def fail(context: Context, error: Exception) -> None:
             self._on_failed(context, error, request)
 
-        context = Context(key, version, correlation_id, client_id, slot, self._send_answer, fail=fail)
+        rights = None if self._rights_of is None else self._rights_of(slot.peer)
+        context = Context(key, version, correlation_id, client_id, slot, self._send_answer, fail=fail, rights=rights)
         try:
             if len(frame) > SMALL:
                 self.sliced.start_request(cold, context, frame, body_pos)
@@ -241,9 +266,12 @@ class Dispatch:
     def _handle_cold_api(self, cold: ColdApi, context: Context, request: Any) -> object:
         try:
             if context.api_version >= cold.brokers_from and not self.is_broker(context.peer):
+                context.is_allowed(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)  # for the audit log
                 raise ApiError(
                     ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"only brokers may send {name_of(context.api_key)}"
                 )
+            if context.rights is not None and cold.cluster_operation is not None:
+                context.check_allowed(cold.cluster_operation, ResourceType.CLUSTER)
             return cold.handler(context, request)
         except ApiError as error:
             cold.errors += 1
@@ -260,7 +288,9 @@ class Dispatch:
             return True
         if self._is_alone or self._broker_listener not in (None, peer.listener):
             return False
-        return not self._brokers_log_in or peer.principal == BROKER_PRINCIPAL
+        if self._brokers_log_in:
+            return peer.principal == BROKER_PRINCIPAL
+        return self._rights_of is None or self._rights_of(peer) is None
 
     def _send_answer(self, context: Context, response: object) -> None:
         if context.failed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Final
 
+from ottla.acls import Operation, ResourceType
 from ottla.broker.log_handlers import by_topic
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.moves import ReplicaMoves
@@ -49,13 +50,16 @@ class LogDirHandlers:
         resource="Cluster",
         operation="Alter",
         parts=Parts(cost_us=20, request=(("dirs", "topics", "partitions"),), response=(("results", "partitions"),)),
+        checks_itself=True,
     )
     def alter_replica_log_dirs(
-        self, _context: Context, request: AlterReplicaLogDirsRequest
+        self, context: Context, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:
         """Begin to move replicas; DescribeLogDirs shows the progress."""
+        is_allowed = context.is_allowed(Operation.ALTER, ResourceType.CLUSTER)
+        alter = self._alter_topic if is_allowed else _refuse_topic
         results = [
-            (topic.name, _Moved(partition_index=index, error_code=self._alter_topic(topic.name, index, each.path)))
+            (topic.name, _Moved(partition_index=index, error_code=alter(topic.name, index, each.path)))
             for each in request.dirs
             for topic in each.topics
             for index in topic.partitions
@@ -80,9 +84,15 @@ class LogDirHandlers:
         operation="Describe",
         undivided="a filter of the existing logs, decoded while the handler iterates over it",
         walked=("topics", "partitions"),
+        checks_itself=True,
     )
-    def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> _Answer:
-        """Log directories with the sizes of all partitions in them, or of the requested ones."""
+    def describe_log_dirs(self, context: Context, request: DescribeLogDirsRequest) -> _Answer:
+        """Log directories with the sizes of all partitions in them, or of the requested ones.
+
+        Versions before 3 have no field for a missing permission, so their response is empty then, as in Kafka.
+        """
+        if not context.is_allowed(Operation.DESCRIBE, ResourceType.CLUSTER):
+            return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         pieces = self._description_pieces(request)
         replicas = sum(len(each.logs) + len(each.moves.futures) for each in self._logs.dirs)
         if replicas > _PIECE or isinstance(request.topics, Elements):
@@ -140,6 +150,10 @@ class LogDirHandlers:
         return _Described(
             partition_index=copy.tp.partition, partition_size=copy.segments.size, offset_lag=lag, is_future_key=True
         )
+
+
+def _refuse_topic(_topic: str, _index: int, _path: str) -> ErrorCode:
+    return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _names_in(each: LogDir, wanted: set[TopicPartition] | None) -> list[TopicPartition]:

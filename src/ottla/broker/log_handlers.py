@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.purgatory.purgatory import Purgatory
@@ -16,7 +17,7 @@ from ottla.replication.deletion import delete_records
 from ottla.replication.leaders import Leaders, NoLeaders, missing_partition_error
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import PartitionRegistry
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, Parts, denied_error, handles
 from ottla.seams import Clock, Failure, Peer
 from ottla.storage.indexes.index import TimestampOffset
 from ottla.storage.indexes.timestamps import offset_for, offset_of_largest
@@ -33,6 +34,8 @@ from ottla.wire.messages import (
 
 _One = TypeVar("_One")
 
+_TOPIC: Final = ResourceType.TOPIC
+_DESCRIBE: Final = Operation.DESCRIBE
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
@@ -117,6 +120,7 @@ class LogHandlers:
                 )
             )
         )
+        denied = context.denied_names(_DESCRIBE, _TOPIC, (topic.name for topic in request.topics))
         for topic in request.topics:
             for one in topic.partitions:
                 slot = gather.new_slot()
@@ -129,6 +133,8 @@ class LogHandlers:
                     as_replica,
                 )
                 try:
+                    if topic.name in denied:
+                        raise denied_error(_TOPIC)
                     if counts[asked.topic, asked.partition] > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
                     self._list_offset(context, request.isolation_level, asked, slot)
@@ -220,11 +226,14 @@ class LogHandlers:
                 )
             )
         )
+        denied = context.denied_names(Operation.DELETE, _TOPIC, (topic.name for topic in request.topics))
         for topic in request.topics:
             for one in topic.partitions:
-                self._trim_partition(
-                    context, topic.name, one.partition_index, one.offset, request.timeout_ms, gather.new_slot()
-                )
+                slot = gather.new_slot()
+                if topic.name in denied:
+                    slot((topic.name, _trimmed(one.partition_index, denied_error(_TOPIC))))
+                else:
+                    self._trim_partition(context, topic.name, one.partition_index, one.offset, request.timeout_ms, slot)
         gather.close_slots()
 
     def _trim_partition(
@@ -238,10 +247,7 @@ class LogHandlers:
     ) -> None:
         @context.wrap_step
         def send_response(outcome: int | ApiError) -> None:
-            if isinstance(outcome, ApiError):
-                slot((topic, _Trimmed(partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code)))
-            else:
-                slot((topic, _Trimmed(partition_index=index, low_watermark=outcome)))
+            slot((topic, _trimmed(index, outcome)))
 
         try:
             if topic in INTERNAL_TOPICS:
@@ -262,23 +268,29 @@ class LogHandlers:
         operation="Read",
         parts=Parts(cost_us=10, request=(("topics", "partition_indexes"),), response=(("topics", "partitions"),)),
     )
-    def describe_producers(self, _context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+    def describe_producers(self, context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
         """The producers whose state the partitions keep (KIP-664)."""
+        denied = context.denied_names(Operation.READ, _TOPIC, (topic.name for topic in request.topics))
         result = DescribeProducersResponse.TopicResponse
         return DescribeProducersResponse(
             topics=[
                 result(
                     name=topic.name,
                     partitions=[
-                        self._describe_partition(topic.name, one) for one in dict.fromkeys(topic.partition_indexes)
+                        self._describe_partition(topic.name, one, topic.name in denied)
+                        for one in dict.fromkeys(topic.partition_indexes)
                     ],
                 )
                 for topic in request.topics
             ]
         )
 
-    def _describe_partition(self, topic: str, index: int) -> DescribeProducersResponse.PartitionResponse:
+    def _describe_partition(
+        self, topic: str, index: int, is_denied: bool
+    ) -> DescribeProducersResponse.PartitionResponse:
         try:
+            if is_denied:
+                raise denied_error(_TOPIC)
             partition = self._find_topic(topic, index)
         except ApiError as error:
             return DescribeProducersResponse.PartitionResponse(
@@ -299,6 +311,12 @@ class LogHandlers:
                 for entry in entries
             ],
         )
+
+
+def _trimmed(index: int, outcome: int | ApiError) -> _Trimmed:
+    if isinstance(outcome, ApiError):
+        return _Trimmed(partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code)
+    return _Trimmed(partition_index=index, low_watermark=outcome)
 
 
 def _offset_row(asked: _Asked, timestamp: int, offset: int, epoch: int) -> _Offset:

@@ -286,6 +286,7 @@ class SlicedRequests:
             is_part=is_part,
             whole=whole,
             fail=lambda context, error: self._on_defect(large, context, error),
+            rights=asked.rights,
         )
         try:
             response = self._handle(api, context, request)

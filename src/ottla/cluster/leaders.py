@@ -42,6 +42,10 @@ class ImageLeaders:
         image = self._image()
         return topic in (image.names_by_id if isinstance(topic, bytes) else image.topics)
 
+    def name_of_topic(self, topic_id: bytes) -> str | None:
+        """The name of the topic with that id; None: there is none."""
+        return self._image().names_by_id.get(topic_id)
+
     def broker_address(self, node_id: int, listener: str) -> Address | None:
         """The address of a broker for clients of this listener; None if the broker is not alive or lacks it."""
         broker = self._image().brokers.get(node_id)

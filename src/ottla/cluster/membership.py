@@ -67,6 +67,8 @@ class MembershipSteps(NamedTuple):
     Returns False if the broker is to stop instead; then it leaves, and does not register. Raises ApiError."""
     failed: Callable[[Failure], None]
     """Called with the reason when the broker can never join."""
+    read_acls: Callable[[], Workflow[None]] | None = None
+    """Reads the ACLs, in every session; None without an authorizer."""
 
 
 class Membership:
@@ -170,6 +172,8 @@ class Membership:
             found = yield from find_cluster_id(self._new_uuid, self._steps.remembered(), adopted)
             yield from ensure_persistent()
             yield from self._changes.read_all()
+            if self._steps.read_acls is not None:
+                yield from self._steps.read_acls()
             topics = yield from read_children(TOPICS)
         except BrokenNode as broken:
             raise damaged_store_error(broken) from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
 from functools import cache
 from typing import Final
 
@@ -26,11 +27,12 @@ _ENTRY: Final = 200
 _MAX_TAILS: Final = 10_000
 SLICE: Final = 20_000
 """Cost of a slice, in tenths of a microsecond."""
-_JOINED, _MADE, _PARTITION = 3, 40, 6
-"""Cost of a topic whose bytes are cached, of one that is encoded, and of each of its partitions."""
+_JOINED, _MADE, _PARTITION, _DECIDED = 3, 40, 6, 30
+"""Cost of a topic whose bytes are cached, of one that is encoded, of each of its partitions, and of a decision about
+the rights at a topic."""
 _AT_ONCE: Final = 1_000
 """Partitions that are encoded before the cost is checked."""
-_FLEXIBLE_SINCE, _EPOCHS_SINCE, _OFFLINE_SINCE, _LISTENER_ERROR_SINCE = 9, 7, 5, 6
+_FLEXIBLE_SINCE, _EPOCHS_SINCE, _OFFLINE_SINCE, _LISTENER_ERROR_SINCE, _OPERATIONS_SINCE = 9, 7, 5, 6, 8
 
 EncodedTopics = MetadataResponse.MetadataResponseTopic
 Replicas = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
@@ -166,6 +168,13 @@ class TopicForm:
         self._tail(described, [], pieces, pieces.append)
         return b"".join(pieces)
 
+    def replace_operations(self, content: bytes, operations: int) -> bytes:
+        """The bytes of a topic with other authorized operations: its last field, before the empty tagged fields."""
+        if self._version < _OPERATIONS_SINCE:
+            return content
+        end = len(content) - self._is_flexible
+        return b"".join((content[: end - 4], _PACK_OPERATIONS(operations), content[end:]))
+
     def encode_error(self, topic: EncodedTopics) -> bytes:
         """Encode a topic with an error."""
         pieces: list[bytes] = []
@@ -201,16 +210,31 @@ class TopicForm:
         return self._encode_count(len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
 
 
+class HiddenTopic(Enum):
+    """Takes the place of a topic that the client may not see."""
+
+    HIDDEN = 1
+
+
+HIDDEN: Final = HiddenTopic.HIDDEN
+
+
 class TopicSlices:
     """Encodes topics, or errors in their place, a slice at a time."""
 
     def __init__(
-        self, form: TopicForm, wanted: Iterable[TopicImage | EncodedTopics], shown: Callable[[TopicImage], TopicImage]
+        self,
+        form: TopicForm,
+        wanted: Iterable[TopicImage | EncodedTopics | HiddenTopic],
+        shown: Callable[[TopicImage], TopicImage],
+        operations: Callable[[TopicImage], int] | None = None,
     ) -> None:
-        """shown: maps a topic to the one that clients see now. If they differ, its bytes are not cached."""
+        """shown: maps a topic to the one that clients see now. If they differ, its bytes are not cached. operations:
+        the authorized operations at a topic; None: those of the form."""
         self._form = form
-        self._wanted: Iterator[TopicImage | EncodedTopics] = iter(wanted)
+        self._wanted: Iterator[TopicImage | EncodedTopics | HiddenTopic] = iter(wanted)
         self._shown = shown
+        self._operations = operations
         self._current: tuple[TopicImage, bool] | None = None
         """The topic that is being encoded, and whether its bytes will be cached."""
         self._done: list[bytes] = []
@@ -232,16 +256,23 @@ class TopicSlices:
         if topic is None:
             self.is_over = True
             return 0
+        if isinstance(topic, HiddenTopic):
+            return _DECIDED
         if isinstance(topic, EncodedTopics):
             out.append(self._form.encode_error(topic))
             return _MADE
         shown = self._shown(topic)
         kept = self._form.find_topic(shown)
         if kept is not None:
-            out.append(kept)
+            out.append(self._with_operations(topic, kept))
         else:
             self._current = shown, shown is topic
-        return _JOINED
+        return _JOINED if self._operations is None else _DECIDED
+
+    def _with_operations(self, topic: TopicImage, content: bytes) -> bytes:
+        if self._operations is None:
+            return content
+        return self._form.replace_operations(content, self._operations(topic))
 
     def _encode_more(self, out: list[bytes]) -> int:
         """Encode the next partitions of the current topic. Returns the cost."""
@@ -254,7 +285,7 @@ class TopicSlices:
             content = self._form.encode_topic(topic, b"".join(self._done))
             if is_kept:
                 self._form.keep_topic(topic, content)
-            out.append(content)
+            out.append(self._with_operations(topic, content))
             self._current, self._done = None, []
         return _MADE + _PARTITION * len(some)
 
@@ -269,6 +300,7 @@ def _topic_encoders(version: int) -> tuple[Encoder, Encoder, Encoder]:
     )
 
 
+_PACK_OPERATIONS: Final = struct.Struct(">i").pack
 _PACK_EPOCH: Final = struct.Struct(">hiii").pack
 _PACK_PLAIN: Final = struct.Struct(">hii").pack
 

@@ -50,6 +50,15 @@ class TopicSpec(NamedTuple):
     configs: Mapping[str, str] = {}
 
 
+def is_valid_name(name: str) -> bool:
+    """Whether `check_name` accepts the name of a topic."""
+    try:
+        check_name(name)
+    except ApiError:
+        return False
+    return True
+
+
 def check_name(name: str) -> None:
     """Raise ApiError INVALID_TOPIC_EXCEPTION unless `name` is a valid name for a topic."""
     if not name:

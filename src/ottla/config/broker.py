@@ -1,7 +1,7 @@
 """Configuration of a broker: all rows, their parsing, and values that follow from several keys.
 
-Zone: pure. The rows are in `broker_server`, `broker_log`, `broker_cluster`, `broker_coordinators`. `sources` reads text
-from files, the environment and flags.
+Zone: pure. The rows are in `broker_server`, `broker_log`, `broker_cluster`, `broker_coordinators`,
+`broker_authorizer`. `sources` reads text from files, the environment and flags.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ottla.config.broker_coordinators import CoordinatorConfig
+from ottla.config.broker_authorizer import AuthorizerConfig
 from ottla.config.names import OLD_BROKER_NAMES, is_harmless, unknown_key_warning, unsupported_reason
 from ottla.config.rows import (
     INT_MAX,
@@ -39,7 +39,7 @@ _FLUSH: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 
 
 @dataclass(repr=False, frozen=True, slots=True)
-class BrokerConfig(CoordinatorConfig):
+class BrokerConfig(AuthorizerConfig):
     """Settings of one broker. `BrokerConfig()` is valid: every key at its default.
 
     `given` has the text of the keys that were set, by their current names, so that the source of a value is known.

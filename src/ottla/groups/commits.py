@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from ottla.config.broker import BrokerConfig
@@ -91,13 +91,19 @@ def _answer_commit(codes: Sequence[ErrorCode], ticket: object) -> Decision:
     return Decision(now=(AnswerEffect(ticket, codes),))  # type: ignore[arg-type]
 
 
+def _show_all(_topic: str) -> bool:
+    return True
+
+
 class AllFoundOffsets:
     """All offsets of a group at the time of the fetch: a copy whose rows are made one by one, when they are sent."""
 
-    __slots__ = ("_added", "_held", "_unstable")
+    __slots__ = ("_added", "_held", "_unstable", "shows")
 
     def __init__(self, offsets: Offsets, group_id: str, stable: bool) -> None:
         """`stable`: partitions with a pending transactional commit get an error instead of their offset."""
+        self.shows: Callable[[str], bool] = _show_all
+        """Whether the offsets of a topic are shown."""
         self._held = offsets.copy_of_group(group_id)
         self._unstable = dict.fromkeys(offsets.open_of_group(group_id) if stable else ())
         # Partitions that have no committed offset yet, only a pending one: a fetch of all must name them as well.
@@ -107,10 +113,10 @@ class AllFoundOffsets:
         return len(self._held) + len(self._added)
 
     def __iter__(self) -> Iterator[FoundOffset]:
-        return map(self.offset_of, self.found_partitions())
+        return (self.offset_of(place) for place in self.found_partitions() if self.shows(place[0]))
 
     def found_partitions(self) -> Iterator[PartitionKey]:
-        """The partitions with an offset, in the order of their first commit."""
+        """The partitions with an offset, in the order of their first commit, including those that are not shown."""
         return chain(self._held, self._added)
 
     def offset_of(self, place: PartitionKey) -> FoundOffset:

@@ -47,7 +47,7 @@ def topics_in_pieces(found: Iterable[FoundOffset]) -> Iterator[TopicOffsets]:
     topics: dict[str, list[PartitionKey]] = {}
     places = found.found_partitions()
     while some := list(islice(places, PIECE)):
-        for place in some:
+        for place in filter(lambda place: found.shows(place[0]), some):
             topics.setdefault(place[0], []).append(place)
         yield []
     ordered = (place for of_topic in topics.values() for place in of_topic)

@@ -153,8 +153,3 @@ class Groups:
 
 def _do_nothing(_: object) -> None:
     """A placeholder: each step replaces it by a ticket of its own."""
-
-
-OPERATIONS: Final = 1 << 3 | 1 << 6 | 1 << 8
-"""The operations of a group that an authorized client may perform: Read, Delete, Describe (KIP-430)."""
-NOT_ASKED: Final = -(2**31)

@@ -12,11 +12,12 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import Heartbeat
 from ottla.groups.groups import Groups
 from ottla.groups.membership import member_code
-from ottla.requests import Declaration
+from ottla.requests import Declaration, RightsOf
 from ottla.seams import Gate, Network, Slot
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import decode, encode_bytes
@@ -24,6 +25,7 @@ from ottla.wire.header import response_header
 from ottla.wire.messages import HeartbeatRequest, HeartbeatResponse
 
 DECLARATION: Final = Declaration(ApiKey.HEARTBEAT, 0, 4, resource="Group", operation="Read")
+_DENIED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _REMEMBERED: Final = 20_000
 """The most decoded requests in the cache."""
 _LONGEST: Final = 512
@@ -37,8 +39,10 @@ Beat = tuple[str, int, str, "str | None"]
 class Heartbeats:
     """Handles Heartbeat requests."""
 
-    def __init__(self, groups: Groups, network: Network) -> None:
+    def __init__(self, groups: Groups, network: Network, rights_of: RightsOf | None = None) -> None:
+        """`rights_of`: what a connection may do; None: there is no authorizer."""
         self._groups = groups
+        self._rights_of = rights_of
         self._reply = network.send_reply
         self._meanings: dict[tuple[int, bytes], Beat] = {}
         """Decoded requests, by version and body."""
@@ -53,6 +57,9 @@ class Heartbeats:
         key = version, bytes(frame[pos:])
         known = self._meanings.get(key)
         beat = known or _decode_request(version, frame, pos)
+        if self._rights_of is not None and self._is_denied(self._rights_of, slot, beat[0]):
+            self._reply(slot, [_correlation(correlation_id) + self._response_ending(version, _DENIED)])
+            return Gate.NEXT
         code = self._groups.try_heartbeat(*beat)
         if code is None:
             self._submit_heartbeat(slot, version, correlation_id, beat)
@@ -63,6 +70,14 @@ class Heartbeats:
         ending = self._endings.get((version, code)) or self._response_ending(version, code)
         self._reply(slot, [_correlation(correlation_id) + ending])
         return Gate.NEXT
+
+    @staticmethod
+    def _is_denied(rights_of: RightsOf, slot: Slot, group_id: str) -> bool:
+        rights = rights_of(slot.peer)
+        if rights is None or rights.is_allowed(Operation.READ, ResourceType.GROUP, group_id):
+            return False
+        rights.log_denial(ApiKey.HEARTBEAT, Operation.READ, ResourceType.GROUP, group_id)
+        return True
 
     def _cache_request(self, key: tuple[int, bytes], beat: Beat) -> None:
         """Cache the decoded request of a member."""

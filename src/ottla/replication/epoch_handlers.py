@@ -16,12 +16,14 @@ Version notes: 1 leader epoch in the response, 2 current leader epoch in the req
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError
 from ottla.replication.leaders import Leaders, missing_partition_error
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.tombstone_retention import TombstoneRetention
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, Parts, denied_error, handles
 from ottla.seams import Peer
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -56,11 +58,15 @@ class EpochHandlers:
     def offset_for_leader_epoch(
         self, context: Context, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
-        """Where a leader epoch ended, per partition."""
+        """Where a leader epoch ended, per partition. Needs ClusterAction, or Describe on each topic."""
+        denied = _denied_topics(context, request)
         result = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
         response = OffsetForLeaderEpochResponse(
             topics=[
-                result(topic=topic.topic, partitions=[self._end_of(topic.topic, one) for one in topic.partitions])
+                result(
+                    topic=topic.topic,
+                    partitions=[self._end_of(topic.topic, one, topic.topic in denied) for one in topic.partitions],
+                )
                 for topic in request.topics
             ]
         )
@@ -68,8 +74,10 @@ class EpochHandlers:
             response.removable = self._removals.handle_report(request.replica_id, request.cleaned)
         return response
 
-    def _end_of(self, topic: str, one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> _End:
+    def _end_of(self, topic: str, one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition, is_denied: bool) -> _End:
         try:
+            if is_denied:
+                raise denied_error(ResourceType.TOPIC)
             partition = self._hosted.find_partition(topic, one.partition)
             if partition is None:
                 raise missing_partition_error(self._leaders, topic, one.partition)
@@ -78,3 +86,10 @@ class EpochHandlers:
             return _End(partition=one.partition, error_code=error.code)
         epoch, end = partition.log.epochs.end_offset_for(one.leader_epoch)
         return _End(partition=one.partition, leader_epoch=epoch, end_offset=end)
+
+
+def _denied_topics(context: Context, request: OffsetForLeaderEpochRequest) -> AbstractSet[str]:
+    if context.is_allowed(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, logs=False):
+        return frozenset()
+    names = (topic.topic for topic in request.topics)
+    return context.denied_names(Operation.DESCRIBE, ResourceType.TOPIC, names)

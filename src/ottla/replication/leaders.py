@@ -39,6 +39,10 @@ class Leaders(Protocol):
         """Whether there is a topic of that name or id."""
         ...
 
+    def name_of_topic(self, topic_id: bytes) -> str | None:
+        """The name of the topic with that id; None: there is none."""
+        ...
+
     def broker_address(self, node_id: int, listener: str) -> Address | None:
         """A live broker that has this listener; None otherwise."""
         ...
@@ -58,6 +62,10 @@ class NoLeaders:
     def knows_topic(self, _topic: str | bytes) -> bool:
         """False."""
         return False
+
+    def name_of_topic(self, _topic_id: bytes) -> str | None:
+        """None."""
+        return None
 
     def broker_address(self, _node_id: int, _listener: str) -> Address | None:
         """None."""

@@ -23,6 +23,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.record.control import Marker
@@ -153,9 +154,12 @@ class MarkerHandlers:
         early=True,
         undivided="the handler has slices of its own, decoded while it iterates over them",
         walked=("markers", "topics", "partition_indexes"),
+        checks_itself=True,
     )
     def write_txn_markers(self, context: Context, request: WriteTxnMarkersRequest) -> None:
-        """Write all markers; respond when all are committed or refused."""
+        """Write all markers; respond when all are committed or refused. Alter on the cluster is enough (KIP-664)."""
+        if not context.is_allowed(Operation.ALTER, ResourceType.CLUSTER, logs=False):
+            context.check_allowed(Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
         by_broker = self._is_broker(context.peer)
 
         def written(codes: MarkerCodes) -> None:

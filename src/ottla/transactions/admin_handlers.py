@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.linear_regex import Pattern, PatternError, TooCostly
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, Parts, denied_error, handles
 from ottla.transactions.commands import DescribeTransaction
 from ottla.transactions.messages import description_row, list_rows, unknown_states
 from ottla.transactions.service import Transactions
@@ -62,7 +63,11 @@ class TransactionAdminHandlers:
             lambda rows: context.send_reply(DescribeTransactionsResponse(transaction_states=rows))
         )
         for name in names:
-            self._transactions.submit_command(DescribeTransaction(name, _row_for(name, gather.new_slot())))
+            done = _row_for(context, name, gather.new_slot())
+            if context.is_allowed(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name):
+                self._transactions.submit_command(DescribeTransaction(name, done))
+            else:
+                done(denied_error(ResourceType.TRANSACTIONAL_ID))
         gather.close_slots()
 
     @handles(
@@ -74,7 +79,7 @@ class TransactionAdminHandlers:
         undivided="its arrays are filters; the ids are listed in slices",
     )
     def list_transactions(self, context: Context, request: ListTransactionsRequest) -> None:
-        """List the transactions that this broker coordinates.
+        """List the transactions that this broker coordinates, and that the client may describe.
 
         INVALID_REGULAR_EXPRESSION: the pattern is malformed, or matching it takes too many steps.
         """
@@ -109,8 +114,9 @@ class TransactionAdminHandlers:
             # The allowance grows with the ids, so that a cheap pattern may list any number of them.
             pattern.allowance += PATTERN_STEPS_PER_ID * len(ids)
             matches = pattern.matches_name
+        shown = ids if context.rights is None else {name: ids[name] for name in ids if _may_describe(context, name)}
         try:
-            response.transaction_states += list_rows(request, ids, self._now_ms(), matches)
+            response.transaction_states += list_rows(request, shown, self._now_ms(), matches)
         except TooCostly:
             context.send_reply(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
             return
@@ -132,5 +138,21 @@ def _pattern_of(request: ListTransactionsRequest) -> Pattern | None:
     return pattern
 
 
-def _row_for(name: str, done: Callable[[_Row], None]) -> Callable[[Transaction | ApiError], None]:
-    return lambda outcome: done(description_row(name, outcome))
+def _may_describe(context: Context, name: str) -> bool:
+    return context.is_allowed(Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, name, logs=False)
+
+
+def _row_for(context: Context, name: str, done: Callable[[_Row], None]) -> Callable[[Transaction | ApiError], None]:
+    """Answers with a row, without topics that the client may not describe."""
+
+    def on_described(outcome: Transaction | ApiError) -> None:
+        row = description_row(name, outcome)
+        if context.rights is not None:
+            row.topics = [
+                topic
+                for topic in row.topics
+                if context.is_allowed(Operation.DESCRIBE, ResourceType.TOPIC, topic.topic, logs=False)
+            ]
+        done(row)
+
+    return on_described

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.requests import Context, Steps, handles
 from ottla.seams import Failure
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
-from ottla.transactions.many_partitions import ManyPartitionsRequest, is_large
+from ottla.transactions.many_partitions import ManyPartitionsRequest, Refusal, is_large
 from ottla.transactions.messages import (
     BATCHED_FROM,
     PartitionCodes,
@@ -32,7 +33,7 @@ from ottla.transactions.messages import (
 )
 from ottla.transactions.service import IdSource, Transactions
 from ottla.transactions.state import ProducerIdentity
-from ottla.types import TopicPartition
+from ottla.types import NO_PRODUCER_EPOCH, TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     AddOffsetsToTxnRequest,
@@ -43,6 +44,7 @@ from ottla.wire.messages import (
 )
 
 Submit = Callable[[AddPartitions | VerifyPartitions], None]
+_WRITE: Final = Operation.WRITE
 MAX_TRANSACTIONS: Final = 10_000
 """The most transactions in one request of a broker."""
 
@@ -76,13 +78,20 @@ class ProducerHandlers:
         also=(("Cluster", "IdempotentWrite"),),
     )
     def init_producer_id(self, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
-        """Get a producer's identity. Without a transactional id: an unused producer id (needs IdempotentWrite)."""
+        """Get a producer's identity. Without a transactional id: an unused producer id.
+
+        That needs IdempotentWrite on the cluster, or Write on any topic (KIP-679).
+        """
         if request.transactional_id is None:
+            if not _may_write_idempotently(context):
+                return _refused_response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             self._ids.take_producer_id(
                 context.wrap_step(lambda outcome: context.send_reply(_idempotent_response(outcome)))
             )
             return None
         version = context.api_version
+        if not context.is_allowed(_WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return _refused_response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         try:
             command = init_command(request, lambda outcome: context.send_reply(init_response(version, outcome)))
         except ApiError as error:
@@ -105,10 +114,12 @@ class ProducerHandlers:
     def add_partitions(self, context: Context, request: AddPartitionsToTxnRequest) -> Steps | None:
         """Add partitions to transactions. One wrong partition prevents all others of its transaction from joining."""
         version = context.api_version
-        if version < BATCHED_FROM and is_large(request):
-            return ManyPartitionsRequest(context, request, self._topics.partition_refusal).run_steps(
-                self._transactions.submit_command
-            )
+        refusal = self._refusal_for(context)
+        if version < BATCHED_FROM:
+            context.check_allowed(_WRITE, ResourceType.TRANSACTIONAL_ID, request.v3_and_below_transactional_id)
+            if is_large(request):
+                steps = ManyPartitionsRequest(context, request, refusal)
+                return steps.run_steps(self._transactions.submit_command)
         transactions = wanted_in(request, version)
         if len(transactions) > MAX_TRANSACTIONS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_TRANSACTIONS} transactions at once")
@@ -119,18 +130,43 @@ class ProducerHandlers:
 
         gather = FanIn(send_response)
         for wanted in transactions:
-            self.add_or_verify(wanted, version, gather.new_slot(), self._transactions.submit_command)
+            self._check_and_submit(wanted, version, refusal, gather.new_slot(), self._transactions.submit_command)
         gather.close_slots()
         return None
+
+    def _refusal_for(self, context: Context) -> Refusal:
+        """The error for a partition that cannot join a transaction of this client. A denied one gets the same error
+        whether it exists or not."""
+        refusal = self._topics.partition_refusal
+        if context.rights is None:
+            return refusal
+
+        def refuse_denied(tp: TopicPartition, by_client: bool) -> ErrorCode:
+            if context.is_allowed(_WRITE, ResourceType.TOPIC, tp.topic):
+                return refusal(tp, by_client)
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+        return refuse_denied
 
     def add_or_verify(
         self, wanted: RequestedPartitions, version: int, done: Callable[[PartitionCodes], None], submit: Submit
     ) -> None:
-        """Add partitions to one transaction, or verify that they are in it. `version`: that of the request.
+        """Add partitions to one transaction for a leader on this broker, or verify that they are in it. `version`: that
+        of the request.
 
         `submit` passes the command to the shard of the transactional id.
         """
-        refusal, by_client = self._topics.partition_refusal, version < BATCHED_FROM
+        self._check_and_submit(wanted, version, self._topics.partition_refusal, done, submit)
+
+    @staticmethod
+    def _check_and_submit(
+        wanted: RequestedPartitions,
+        version: int,
+        refusal: Refusal,
+        done: Callable[[PartitionCodes], None],
+        submit: Submit,
+    ) -> None:
+        by_client = version < BATCHED_FROM
         wrong = None
         for tp in wanted.partitions:
             code = refusal(tp, by_client)
@@ -145,6 +181,8 @@ class ProducerHandlers:
     @handles(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, resource="TransactionalId", operation="Write", also=(("Group", "Read"),))
     def add_offsets(self, context: Context, request: AddOffsetsToTxnRequest) -> None:
         """Add the partition with a group's offsets to the transaction. Needs Read on the group as well."""
+        context.check_allowed(_WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        context.check_allowed(Operation.READ, ResourceType.GROUP, request.group_id)
         version = context.api_version
 
         def send_response(outcome: ApiError | None) -> None:
@@ -164,12 +202,26 @@ class ProducerHandlers:
     @handles(ApiKey.END_TXN, 0, 5, resource="TransactionalId", operation="Write")
     def end_txn(self, context: Context, request: EndTxnRequest) -> None:
         """Commit or abort. The response waits until the decision is committed, not for the markers."""
+        context.check_allowed(_WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
         version = context.api_version
 
         def send_response(outcome: ProducerIdentity | ApiError) -> None:
             context.send_reply(end_response(version, outcome))
 
         self._transactions.submit_command(end_command(request, version, send_response))
+
+
+def _may_write_idempotently(context: Context) -> bool:
+    if context.is_allowed(Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, logs=False):
+        return True
+    # The denial is logged only if both are denied.
+    return context.is_allowed_anywhere(_WRITE, ResourceType.TOPIC) or context.is_allowed(
+        Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER
+    )
+
+
+def _refused_response(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
 
 
 def _idempotent_response(outcome: int | Failure) -> InitProducerIdResponse:

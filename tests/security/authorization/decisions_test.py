@@ -39,6 +39,13 @@ WORLDS = 200
 QUESTIONS = 500
 
 
+def new_authorizer(*arguments, **settings) -> Authorizer:
+    """An authorizer that has read all ACLs."""
+    authorizer = Authorizer(*arguments, **settings)
+    authorizer.mark_loaded()
+    return authorizer
+
+
 def load(authorizer: Authorizer, acls: Iterable[AclBinding], before: Iterable[AclBinding] = ()) -> None:
     """Bring the authorizer from one set of ACLs to another, resource by resource as the store reports them."""
     entries = defaultdict(set)
@@ -53,7 +60,7 @@ def test_100_000_random_decisions_are_those_of_the_model(seed: int) -> None:
     for world in range(seed * WORLDS // 4, (seed + 1) * WORLDS // 4):
         rng = random.Random(world)
         default = rng.random() < 0.3
-        authorizer = Authorizer(allow_without_acl=default)
+        authorizer = new_authorizer(allow_without_acl=default)
         acls: frozenset[AclBinding] = frozenset()
         caches: dict[tuple[str, str], DecisionCache] = {}
         for _ in range(5):
@@ -76,7 +83,7 @@ def test_a_model_without_one_rule_is_noticed(rule: str) -> None:
     differences = 0
     for world in range(25):
         rng = random.Random(world)
-        acls, authorizer = random_acls(rng, 20), Authorizer()
+        acls, authorizer = random_acls(rng, 20), new_authorizer()
         load(authorizer, acls)
         for _ in range(QUESTIONS):
             question = random_question(rng)
@@ -88,7 +95,7 @@ def test_decisions_about_any_resource_of_a_type_are_those_of_the_model() -> None
     outcomes = set()
     for world in range(1_000):
         rng = random.Random(world)
-        acls, authorizer = random_acls(rng, rng.randrange(40)), Authorizer()
+        acls, authorizer = random_acls(rng, rng.randrange(40)), new_authorizer()
         load(authorizer, acls)
         for principal in PRINCIPALS[:3]:
             operation = rng.choice((Operation.READ, Operation.WRITE, Operation.DESCRIBE))
@@ -103,7 +110,7 @@ def test_decisions_about_any_resource_of_a_type_are_those_of_the_model() -> None
 def test_explanations_have_the_outcome_of_the_decision_and_a_matching_acl() -> None:
     for world in range(100):
         rng = random.Random(world)
-        acls, authorizer = random_acls(rng, 12), Authorizer(["User:bob"], allow_without_acl=world % 2 == 0)
+        acls, authorizer = random_acls(rng, 12), new_authorizer(["User:bob"], allow_without_acl=world % 2 == 0)
         load(authorizer, acls)
         for _ in range(50):
             question = random_question(rng)
@@ -119,7 +126,7 @@ def test_explanations_have_the_outcome_of_the_decision_and_a_matching_acl() -> N
 def test_reported_operations_are_the_allowed_ones_that_the_type_has() -> None:
     for world in range(100):
         rng = random.Random(world)
-        acls, authorizer = random_acls(rng, 12), Authorizer()
+        acls, authorizer = random_acls(rng, 12), new_authorizer()
         load(authorizer, acls)
         principal, host, _, (kind, name) = random_question(rng)
         bits = authorizer.reported_operations(principal, host, kind, name)
@@ -134,7 +141,7 @@ def test_filters_select_what_a_walk_over_all_acls_selects() -> None:
     selected_some = 0
     for world in range(300):
         rng = random.Random(world)
-        acls, authorizer = random_acls(rng, 30), Authorizer()
+        acls, authorizer = random_acls(rng, 30), new_authorizer()
         load(authorizer, acls)
         wanted = AclFilter(
             ResourceFilter(
@@ -159,7 +166,7 @@ def test_filters_select_what_a_walk_over_all_acls_selects() -> None:
 def test_removing_one_acl_leaves_the_others() -> None:
     """A removal that also dropped other ACLs of the resource, or its denials, was a vulnerability of Kafka."""
     rng = random.Random(1)
-    acls, authorizer = set(random_acls(rng, 300)), Authorizer()
+    acls, authorizer = set(random_acls(rng, 300)), new_authorizer()
     load(authorizer, acls)
     while acls:
         gone = rng.choice(sorted(acls))
@@ -168,12 +175,12 @@ def test_removing_one_acl_leaves_the_others() -> None:
         authorizer.replace_acls(gone.resource, left)
         assert authorizer.acls.entries_at(gone.resource) == left
         assert set(authorizer.acls.select_acls(AclFilter())) == acls
-    empty = Authorizer(allow_without_acl=True)
+    empty = new_authorizer(allow_without_acl=True)
     assert vars(authorizer.acls)["_names"] == vars(empty.acls)["_names"] == {}
 
 
 def test_a_change_is_seen_by_every_cache_at_once_and_none_by_an_equal_write() -> None:
-    authorizer = Authorizer(allow_without_acl=True)
+    authorizer = new_authorizer(allow_without_acl=True)
     cache = DecisionCache(authorizer, "User:ann", "h")
     assert cache.is_allowed(Operation.READ, ResourceType.TOPIC, "t")
     acl = random_acl(random.Random(3))._replace()

@@ -26,7 +26,10 @@ from ottla.acls import (
     fault_of_filter,
     normalize_host,
 )
-from ottla.security.authorization.authorizer import Authorizer, parse_super_users
+from ottla.config.broker import BrokerConfig
+from ottla.config.broker_authorizer import split_principals
+from ottla.config.rows import ConfigError
+from ottla.security.authorization.authorizer import Authorizer
 from ottla.security.authorization.decision_cache import NAME_MAX, RESOURCES_MAX, DecisionCache
 
 H1, H2 = "192.168.1.1", "192.168.1.2"
@@ -56,6 +59,7 @@ def entry_of(text: str) -> AclEntry:
 
 def authorizer_of(acls: dict[str, list[str]], **settings: Any) -> Authorizer:
     authorizer = Authorizer(**settings)
+    authorizer.mark_loaded()
     for resource, entries in acls.items():
         authorizer.replace_acls(resource_of(resource), map(entry_of, entries))
     return authorizer
@@ -148,15 +152,15 @@ def test_a_denial_implies_none_but_all(denied: str) -> None:
 
 
 def test_super_users_pass_every_denial() -> None:
-    users = parse_super_users(" User:boss ; ;User:CN=a,O=b")
-    assert users == {"User:boss", "User:CN=a,O=b"}
+    users = split_principals(" User:boss ; ;User:CN=a,O=b")
+    assert users == ("User:boss", "User:CN=a,O=b")
     authorizer = authorizer_of({RESOURCE: ["deny * ALL from *"]}, super_users=users)
     assert may(authorizer, "boss", H1, "READ")
     assert not may(authorizer, "ann", H1, "READ")
     assert not authorizer.is_allowed("Group:boss", H1, Operation.READ, (ResourceType.TOPIC, "foo-1"))
     assert authorizer.is_allowed_anywhere("User:boss", H1, Operation.WRITE, ResourceType.TOPIC)
-    with pytest.raises(ValueError, match="type:name"):
-        parse_super_users("User:boss;eve")
+    with pytest.raises(ConfigError, match="type:name"):
+        BrokerConfig.from_properties({"super.users": "User:boss;eve"})
 
 
 def test_everyone_is_allowed_where_no_acl_is() -> None:

@@ -16,10 +16,15 @@ from ottla.cluster.cluster import Cluster
 from ottla.cluster.image import Delta
 from ottla.cluster.leaders import ImageLeaders
 from ottla.config.broker import BrokerConfig
+from ottla.config.broker_authorizer import split_principals
 from ottla.effects import Effects
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.partition_registry import PartitionRegistry
+from ottla.requests import RightsOf
 from ottla.seams import World
+from ottla.security.audit_log import AuditLog
+from ottla.security.authorization.authorizer import Authorizer
+from ottla.security.authorization.connection_rights import AllRights
 from ottla.storage.log_manager import LogManager
 
 SLICE_PAUSE_MS: Final = 1
@@ -43,6 +48,16 @@ class Foundation(NamedTuple):
     peers: BrokerClient
     """Sends requests to other brokers."""
     dispatch: Dispatch
+    audit: AuditLog
+    authorizer: Authorizer | None
+    """None: everything is allowed."""
+    rights: AllRights | None
+    """The rights of connections; None without an authorizer."""
+
+    @property
+    def rights_of(self) -> RightsOf | None:
+        """What a connection may do; None: there is no authorizer."""
+        return None if self.rights is None else self.rights.rights_of
 
     @property
     def node_id(self) -> int:
@@ -57,6 +72,8 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
     containment = Containment(network, clock)
     purgatory = Purgatory(alarm, containment.contain_callback)
     cluster = Cluster(config, purgatory, on_change)
+    audit = AuditLog(clock)
+    authorizer, rights = _new_authorizer(config, world, audit)
     dispatch = Dispatch(
         network,
         lambda action: purgatory.look_after(SLICE_PAUSE_MS, action),
@@ -64,6 +81,7 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
         world.store is None,
         bool(world.broker_secret),
         containment,
+        None if rights is None else rights.rights_of,
     )
     return Foundation(
         config,
@@ -78,4 +96,19 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
         ImageLeaders(lambda: cluster.image),
         BrokerClient(network, clock, config.node_id),
         dispatch,
+        audit,
+        authorizer,
+        rights,
     )
+
+
+def _new_authorizer(
+    config: BrokerConfig, world: World, audit: AuditLog
+) -> tuple[Authorizer, AllRights] | tuple[None, None]:
+    if not config.authorizer_class_name:
+        return None, None
+    allow_without_acl = config.allow_everyone_if_no_acl_found
+    authorizer = Authorizer(split_principals(config.super_users), allow_without_acl=allow_without_acl)
+    # A broker is known by its proof. Without a secret it is known by its rights, unless there is no other broker.
+    is_known_by_rights = world.store is not None and not world.broker_secret
+    return authorizer, AllRights(authorizer, audit, config.inter_broker_listener if is_known_by_rights else None)

@@ -55,7 +55,7 @@ def build_groups(base: Foundation, verifier: Verifier) -> GroupWing:
         TxnOffsetHandlers(groups, lambda: clock.now().wall_ms, GroupTxnVerification(base.hosted, verifier)),
         GroupAdminHandlers(groups),
     ]
-    return GroupWing(groups, Heartbeats(groups, base.world.network), handlers)
+    return GroupWing(groups, Heartbeats(groups, base.world.network, base.rights_of), handlers)
 
 
 def _new_member_id(entropy: Entropy) -> str:

@@ -6,13 +6,14 @@ requests.
 
 from __future__ import annotations
 
-from ottla.broker.assembly.foundation import Foundation
+from ottla.broker.assembly.foundation import SLICE_PAUSE_MS, Foundation
 from ottla.broker.assembly.groups import GroupWing
 from ottla.broker.assembly.metadata import MetadataWing
 from ottla.broker.assembly.transactions import TransactionWing
 from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
 from ottla.broker.readiness import Readiness
+from ottla.cluster.acls.acl_handlers import AclHandlers
 from ottla.cluster.handlers.all_handlers import HandlerContext, cluster_handlers
 from ottla.groups import heartbeats
 from ottla.replication.control_handlers import ControlHandlers
@@ -31,7 +32,9 @@ from ottla.replication.replica_manager import ReplicaManager
 def add_produce(base: Foundation, verifier: Verifier) -> None:
     """Register Produce."""
     contain, run_steps = base.containment.contain_defect, base.dispatch.sliced.run_steps
-    handler = ProduceHandler(base.world, base.hosted, base.purgatory, base.leaders, verifier, contain, run_steps)
+    handler = ProduceHandler(
+        base.world, base.hosted, base.purgatory, base.leaders, verifier, contain, run_steps, base.rights_of
+    )
     base.dispatch.add_hot(produce.DECLARATION, handler.on_request)
 
 
@@ -50,6 +53,7 @@ def add_fetch(base: Foundation, replicas: ReplicaManager) -> FetchHandler:
         replicas.throttles.leader,
         base.containment.contain_defect,
         base.dispatch.sliced.run_steps,
+        base.rights_of,
     )
     base.dispatch.add_hot(fetch.DECLARATION, handler.on_request)
     return handler
@@ -72,9 +76,22 @@ def add_coordinators(
 def add_cluster(base: Foundation, metadata: MetadataWing) -> None:
     """Register the requests about the cluster, its topics and its settings."""
     context = HandlerContext(
-        base.cluster, metadata.changes, metadata.alterations, metadata.topics, metadata.fence, base.world.network
+        base.cluster,
+        metadata.changes,
+        metadata.alterations,
+        metadata.topics,
+        metadata.fence,
+        base.world.network,
+        base.audit,
     )
-    base.dispatch.add_handlers(cluster_handlers(context, base.dispatch.version_ranges))
+    acls = AclHandlers(
+        metadata.stores.watched,
+        metadata.acls,
+        base.authorizer,
+        base.audit,
+        lambda action: base.purgatory.look_after(SLICE_PAUSE_MS, action),
+    )
+    base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), acls])
 
 
 def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from ottla.broker.assembly.foundation import Foundation
 from ottla.broker.stores import Stores
+from ottla.cluster.acls.acl_store import AclStore
 from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.config_writer import ConfigWriter
 from ottla.cluster.controlled_shutdown import ControlledShutdown
@@ -34,6 +35,8 @@ class MetadataWing(NamedTuple):
     topics: TopicRequests
     producer_ids: ProducerIds
     log_dir_events: LogDirEvents
+    acls: AclStore | None
+    """None without an authorizer."""
 
 
 def build_metadata(
@@ -67,6 +70,7 @@ def build_metadata(
         TopicRequests(cluster, seat, base.peers, stores.is_own),
         ProducerIds(store, base.node_id),
         LogDirEvents(store, base.purgatory, base.node_id, timeout_ms, on_failure_not_reported),
+        None if base.authorizer is None else AclStore(store, base.authorizer, world.clock, base.purgatory),
     )
 
 
@@ -74,6 +78,8 @@ def build_membership(base: Foundation, metadata: MetadataWing, steps: Membership
     """Create the object that joins and leaves the cluster. `steps` need the logs and their replicas."""
     clock, entropy = base.world.clock, base.world.entropy
     store, fence = metadata.stores.watched, metadata.fence
+    if metadata.acls is not None:
+        steps = steps._replace(read_acls=metadata.acls.read_all)
     return Membership(
         base.cluster, metadata.changes, metadata.seat, store, fence, base.purgatory, clock, entropy, steps
     )

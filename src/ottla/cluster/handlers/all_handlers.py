@@ -16,10 +16,12 @@ from ottla.cluster.handlers.controller_handlers import ControllerHandlers
 from ottla.cluster.handlers.metadata_handlers import MetadataHandlers
 from ottla.cluster.handlers.reassignment_handlers import ReassignmentHandlers
 from ottla.cluster.handlers.topic_handlers import TopicHandlers
+from ottla.cluster.handlers.topic_page_handlers import TopicPageHandlers
 from ottla.cluster.handlers.update_handlers import UpdateHandlers
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.replication.control import ControlFence
 from ottla.seams import Network
+from ottla.security.audit_log import AuditLog
 
 
 class HandlerContext(NamedTuple):
@@ -31,6 +33,7 @@ class HandlerContext(NamedTuple):
     topics: TopicRequests
     fence: ControlFence
     network: Network
+    audit: AuditLog
 
 
 def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
@@ -38,9 +41,10 @@ def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
     cluster, topics = room.cluster, room.topics
     return [
         MetadataHandlers(cluster, topics),
+        TopicPageHandlers(cluster),
         ClientHandlers(cluster, topics, ranges),
         TopicHandlers(cluster, topics),
-        ConfigHandlers(cluster, room.alterations),
+        ConfigHandlers(cluster, room.alterations, room.audit),
         UpdateHandlers(cluster, room.changes, room.fence, room.network),
         ControllerHandlers(topics),
         ReassignmentHandlers(topics),

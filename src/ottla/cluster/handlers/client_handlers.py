@@ -9,13 +9,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from ottla.acls import Operation, ResourceType
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.coordinators import partition_for
 from ottla.cluster.image import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicImage
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
-from ottla.requests import Context, Parts, handles
+from ottla.requests import AUTHORIZATION_ERRORS, Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     ApiVersionsRequest,
@@ -27,6 +28,7 @@ from ottla.wire.messages import (
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """Names and versions of client software (KIP-511)."""
 _TOPIC_BY_TYPE: Final = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
+_RESOURCE_BY_TYPE: Final = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 _NOBODY: Final = -1
 TRANSACTION_VERSION: Final = 2
 """The transaction version (KIP-890) that ApiVersions announces."""
@@ -101,18 +103,26 @@ class ClientHandlers:
             unknown = _Found(ErrorCode.INVALID_REQUEST, f"unknown type of coordinator: {request.key_type}")
             for slot in slots:
                 slot(unknown)
-        elif keys:
-            found = context.wrap_step(lambda outcome: self._on_found(context, keys, outcome, slots))
+            return
+        resource = _RESOURCE_BY_TYPE[request.key_type]
+        denied = context.denied_names(Operation.DESCRIBE, resource, keys)
+        wanted: dict[str, Callable[[_Found], None]] = {}
+        for key, slot in zip(keys, slots, strict=True):
+            if key in denied:
+                slot(_Found(AUTHORIZATION_ERRORS[resource], f"{resource.title} authorization failed."))
+            else:
+                wanted[key] = slot
+        if wanted:
+            found = context.wrap_step(lambda outcome: self._on_found(context, wanted, outcome))
             self._topics.find_internal_topic(topic, found)
 
     def _on_found(
         self,
         context: Context,
-        keys: list[str],
+        wanted: Mapping[str, Callable[[_Found], None]],
         outcome: TopicImage | ApiError,
-        slots: list[Callable[[_Found], None]],
     ) -> None:
-        for key, slot in zip(keys, slots, strict=True):
+        for key, slot in wanted.items():
             if isinstance(outcome, ApiError):
                 slot(_Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, outcome.message))
             else:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from ottla.acls import CLUSTER_NAME, Operation, ResourceType
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_writer import ConfigWriter
 from ottla.cluster.configs import (
@@ -29,6 +31,7 @@ from ottla.config.topic import TOPIC_ROWS
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.requests import Context, InPieces, Parts, handles
+from ottla.security.audit_log import AuditLog
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     AlterConfigsRequest,
@@ -76,9 +79,10 @@ class _Alteration(NamedTuple):
 class ConfigHandlers:
     """Handles requests that read and change settings."""
 
-    def __init__(self, cluster: Cluster, alterations: ConfigWriter) -> None:
+    def __init__(self, cluster: Cluster, alterations: ConfigWriter, audit: AuditLog) -> None:
         self._cluster = cluster
         self._alterations = alterations
+        self._audit = audit
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -91,15 +95,20 @@ class ConfigHandlers:
         also=(("Cluster", "DescribeConfigs"),),
         parts=Parts(cost_us=1_000, request=(("resources",),), response=(("results",),), once=_by_resource),
     )
-    def describe_configs(self, _context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    def describe_configs(self, context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         """Return settings with their sources, their synonyms and their documentation."""
-        return DescribeConfigsResponse(results=[self._describe_config(request, one) for one in request.resources])
+        results = [self._describe_config(context, request, one) for one in request.resources]
+        return DescribeConfigsResponse(results=results)
 
     def _describe_config(
-        self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource
+        self,
+        context: Context,
+        request: DescribeConfigsRequest,
+        resource: DescribeConfigsRequest.DescribeConfigsResource,
     ) -> _Result:
         result = _Result(resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None)
         try:
+            _check_rights(context, Operation.DESCRIBE_CONFIGS, resource.resource_type, resource.resource_name)
             described = self._describe_resource(
                 resource.resource_type, resource.resource_name, resource.configuration_keys or None
             )
@@ -184,7 +193,7 @@ class ConfigHandlers:
             answers = _resource_responses(AlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
             context.send_reply(AlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, repeated, False, request.validate_only, context.wrap_step(reply))
+        self._alter_all(context, alterations, repeated, False, request.validate_only, context.wrap_step(reply))
 
     @handles(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -212,10 +221,11 @@ class ConfigHandlers:
             )
             context.send_reply(IncrementalAlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, repeated, True, request.validate_only, context.wrap_step(reply))
+        self._alter_all(context, alterations, repeated, True, request.validate_only, context.wrap_step(reply))
 
     def _alter_all(
         self,
+        context: Context,
         alterations: Sequence[_Alteration],
         repeated: AbstractSet[int],
         incremental: bool,
@@ -229,10 +239,27 @@ class ConfigHandlers:
             try:
                 if hash((one.resource_type, one.name)) in repeated:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
-                self._alter_in_turn(one, incremental, validate_only, slot)
+                _check_rights(context, Operation.ALTER_CONFIGS, one.resource_type, one.name)
+                done = slot if validate_only else partial(self._on_altered, context, one, incremental, slot)
+                self._alter_in_turn(one, incremental, validate_only, done)
             except ApiError as error:
                 slot(error.as_value())
         gather.close_slots()
+
+    def _on_altered(
+        self,
+        context: Context,
+        one: _Alteration,
+        incremental: bool,
+        done: Callable[[ApiError | None], None],
+        outcome: ApiError | None,
+    ) -> None:
+        if outcome is None:
+            kind = _named_type(one.resource_type)
+            keys = ",".join(change.name for change in one.changes)  # values may be secret
+            verb = "alter" if incremental else "replace"
+            self._audit.log_change(context.peer, "config", resource=kind, name=one.name, operation=verb, keys=keys)
+        done(outcome)
 
     def _alter_in_turn(
         self, one: _Alteration, incremental: bool, validate_only: bool, done: Callable[[ApiError | None], None]
@@ -294,6 +321,27 @@ def _resource_pieces(names: Sequence[tuple[str, Resource]]) -> Generator[ListCon
                 for name, kind in names[begin : begin + _PIECE]
             ]
         )
+
+
+_CHECKED_TYPES: Final[dict[int, ResourceType]] = {
+    Resource.TOPIC: ResourceType.TOPIC,
+    Resource.GROUP: ResourceType.GROUP,
+    Resource.BROKER: ResourceType.CLUSTER,
+    Resource.BROKER_LOGGER: ResourceType.CLUSTER,
+    Resource.CLIENT_METRICS: ResourceType.CLUSTER,
+}
+"""The type of the resource at which a permission is needed."""
+
+
+def _check_rights(context: Context, operation: Operation, resource_type: int, name: str) -> None:
+    """Raise ApiError if the client may not do this with the settings of a resource. Unknown types fail later."""
+    kind = _CHECKED_TYPES.get(resource_type)
+    if kind is not None:
+        context.check_allowed(operation, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else name)
+
+
+def _named_type(resource_type: int) -> str:
+    return Resource(resource_type).name.lower()
 
 
 def _no_resource(resource_type: int) -> ApiError:

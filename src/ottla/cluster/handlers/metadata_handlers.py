@@ -1,4 +1,4 @@
-"""Metadata, DescribeCluster, DescribeTopicPartitions: the cluster image for clients.
+"""Metadata and DescribeCluster: the cluster image for clients.
 
 Zone: deterministic. Responses come from the image alone; missing topics are created first if that is allowed. Encoded
 responses to frequent requests are cached as long as the image stays the same.
@@ -6,26 +6,25 @@ responses to frequent requests are cached as long as the image stays the same.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Final, NamedTuple
+from collections.abc import Set as AbstractSet
+from functools import partial
+from typing import Final
 
+from ottla.acls import Operation, ResourceType
 from ottla.cluster.cluster import Cluster
-from ottla.cluster.image import INTERNAL_TOPICS, NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
-from ottla.cluster.topic_bytes import TopicSlices
+from ottla.cluster.image import INTERNAL_TOPICS, NO_LEADER, BrokerImage, ClusterImage, TopicImage
+from ottla.cluster.topic_bytes import HIDDEN, HiddenTopic, TopicSlices
 from ottla.cluster.topic_requests import TopicRequests
-from ottla.cluster.topics import TopicSpec, check_name
+from ottla.cluster.topics import TopicSpec, is_valid_name
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
-from ottla.requests import Context, Encoded, InPieces, Parts, handles
+from ottla.requests import EVERY_OPERATION_OF, NOT_ASKED, Context, Encoded, InPieces, Parts, handles
 from ottla.types import ZERO_UUID
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     DescribeClusterRequest,
     DescribeClusterResponse,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
     MetadataRequest,
     MetadataResponse,
 )
@@ -33,26 +32,17 @@ from ottla.wire.slices import Joined
 
 MAX_AWAITED: Final = 10
 """Limit of missing topics for whose creation a response waits; with more of them it does not wait."""
-MAX_NAMED: Final = 20_000
-"""Limit of topics in one DescribeTopicPartitions. Metadata has none, because it is handled in parts."""
 HOLD_MS: Final = 100
 """How long a response waits for the next leader. With a store on the same machine an election takes less."""
 _CACHED_TOPICS: Final = 8
 """Limit of named topics in a response that is cached."""
-_SHOWN: Final = 250
-"""Topics and partitions in one piece of a DescribeTopicPartitions response."""
 _NULL_NAMES_SINCE: Final = 12
 _CACHED_BYTES: Final = 1024 * 1024
 _CACHE_ENTRIES: Final = 64
 _BROKERS: Final = 1
 """Endpoint type of DescribeCluster; 2 would be Raft controllers."""
 
-TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
-"""Bits of Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs: all operations are allowed."""
-CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
-"""Bits of Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, IdempotentWrite."""
-_NOT_ASKED: Final = -(2**31)
-
+_DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _Topic = MetadataResponse.MetadataResponseTopic
 _Answer = MetadataResponse | Encoded | InPieces
 _PATH: Final = ("topics",)
@@ -71,8 +61,6 @@ class MetadataHandlers:
         self._topics = topics
         self._cache: dict[_CacheKey, Encoded] = {}
         self._cache_epoch = -1
-        self._names_of: Mapping[str, TopicImage] = {}
-        self._names: list[str] = []
         self._building: dict[tuple[int, _CacheKey], list[tuple[Context, MetadataRequest]]] = {}
         """Responses that are being built in pieces → requests that wait for the same response."""
 
@@ -99,31 +87,39 @@ class MetadataHandlers:
         4. No topic is missing.
         """
         names = _wanted_names(context.api_version, request)
-        if not self._cluster.is_doubtful(names):
-            return self._find_or_create(context, request, names)
+        denied = context.denied_names(Operation.DESCRIBE, ResourceType.TOPIC, names or ())
+        # Denied topics must not change the time of the response either: that would disclose whether they exist.
+        known = names if names is None or not denied else [name for name in names if name not in denied]
+        if not self._cluster.is_doubtful(known):
+            return self._find_or_create(context, request, names, denied)
 
         def reply_known() -> None:
-            answer = self._find_or_create(context, request, names)
+            answer = self._find_or_create(context, request, names, denied)
             if answer is not None:
                 context.send_reply(answer)
 
         self._cluster.wait_for_image(
-            lambda _: not self._cluster.is_doubtful(names), HOLD_MS, context.wrap_step(reply_known)
+            lambda _: not self._cluster.is_doubtful(known), HOLD_MS, context.wrap_step(reply_known)
         )
         return None
 
-    def _find_or_create(self, context: Context, request: MetadataRequest, names: list[str] | None) -> _Answer | None:
+    def _find_or_create(
+        self, context: Context, request: MetadataRequest, names: list[str] | None, denied: AbstractSet[str]
+    ) -> _Answer | None:
+        refused = dict.fromkeys(denied, _DENIED)
         missing = self._missing_topics(names, context.api_version, request) if names else []
+        if context.rights is not None and missing:
+            missing = _creatable_topics(context, missing, refused)
         if context.is_part or len(missing) > MAX_AWAITED:
-            begun = (
-                dict.fromkeys(self._topics.create_topics(missing), ErrorCode.LEADER_NOT_AVAILABLE) if missing else {}
-            )
-            return self._send_response(context, request, names, begun)
+            begun = self._topics.create_topics(missing) if missing else ()
+            refused.update(dict.fromkeys(begun, ErrorCode.LEADER_NOT_AVAILABLE))
+            return self._send_response(context, request, names, refused)
         if not missing:
-            return self._send_response(context, request, names, {})
+            return self._send_response(context, request, names, refused)
 
         def made(outcomes: list[TopicImage | ApiError]) -> None:
-            context.send_reply(self._send_response(context, request, names, _creation_errors(missing, outcomes)))
+            refused.update(_creation_errors(missing, outcomes))
+            context.send_reply(self._send_response(context, request, names, refused))
 
         gather: FanIn[TopicImage | ApiError] = FanIn(context.wrap_step(made))
         for name in missing:
@@ -142,7 +138,7 @@ class MetadataHandlers:
         if version >= 4 and not request.allow_auto_topic_creation:
             return []
         topics = self._cluster.image.topics
-        return [name for name in names if name not in topics and _is_name(name)]
+        return [name for name in names if name not in topics and is_valid_name(name)]
 
     def _send_response(
         self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
@@ -170,6 +166,9 @@ class MetadataHandlers:
         # Only frequent forms are cached: few names, no ids, no errors, and no leader that is doubted.
         if context.is_part or refused or request.include_cluster_authorized_operations:
             return None
+        # With an authorizer, the topics that a client may see and its operations are its own.
+        if context.rights is not None and (names is None or request.include_topic_authorized_operations):
+            return None
         if names is not None and (len(names) > _CACHED_TOPICS or _wanted_ids(request)):
             return None
         if self._cluster.is_doubtful(names):
@@ -187,10 +186,12 @@ class MetadataHandlers:
     ) -> _Answer:
         """The response if one slice is enough for it, else a generator of its pieces."""
         image = self._cluster.image
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+        asked = request.include_topic_authorized_operations
+        operations = EVERY_OPERATION_OF[ResourceType.TOPIC] if asked else NOT_ASKED
         form = self._cluster.kept_topics.form_for(context.api_version, context.peer.listener, operations, image.brokers)
-        wanted = image.topics.values() if names is None else _find_topics(image, names, _wanted_ids(request), refused)
-        slices = TopicSlices(form, wanted, self._cluster.without_silent_leaders)
+        wanted = _all_topics(context, image) if names is None else _find_topics(context, image, names, request, refused)
+        own = partial(_operations_at, context) if asked and context.rights is not None else None
+        slices = TopicSlices(form, wanted, self._cluster.without_silent_leaders, own)
         # 1. More than one slice: pieces in later turns, shared with equal requests. 2. A part of a large request: the
         # dispatch joins it. 3. One slice: encoded at once.
         first = self._with_topics(context, request, slices.take_slice(), image)
@@ -235,6 +236,7 @@ class MetadataHandlers:
         return InPieces(_PATH, pieces, keep, on_dropped)
 
     def _reply_later(self, context: Context, request: MetadataRequest) -> None:
+        # Only responses without denied topics are shared.
         answer = self._send_response(context, request, _wanted_names(context.api_version, request), {})
         if answer is not None:
             context.send_reply(answer)
@@ -260,16 +262,17 @@ class MetadataHandlers:
             cluster_id=image.cluster_id,
             controller_id=_live_controller(image),
             topics=topics,  # type: ignore[arg-type]  # `Joined` takes elements that are bytes
-            cluster_authorized_operations=(
-                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
-            ),
+            cluster_authorized_operations=_cluster_operations(context, request.include_cluster_authorized_operations),
         )
 
     # -- DescribeCluster ---------------------------------------------------------------------------------------
 
-    @handles(ApiKey.DESCRIBE_CLUSTER, 0, 2, resource="Cluster", operation="Describe")
+    @handles(ApiKey.DESCRIBE_CLUSTER, 0, 2, resource="Cluster", operation="Describe", checks_itself=True)
     def describe_cluster(self, context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
-        """Return the brokers with their endpoints for the client's listener."""
+        """Return the brokers with their endpoints for the client's listener.
+
+        Describe is needed for the authorized operations only, as in Kafka.
+        """
         if request.endpoint_type != _BROKERS:
             return DescribeClusterResponse(
                 error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
@@ -278,7 +281,6 @@ class MetadataHandlers:
                 cluster_id=self._cluster.image.cluster_id or "",
             )
         image = self._cluster.image
-        asked = request.include_cluster_authorized_operations
         return DescribeClusterResponse(
             endpoint_type=_BROKERS,
             cluster_id=image.cluster_id or "",
@@ -289,126 +291,8 @@ class MetadataHandlers:
                 )
                 for broker in _reachable_brokers(image.brokers, context.peer.listener)
             ],
-            cluster_authorized_operations=CLUSTER_OPERATIONS if asked else _NOT_ASKED,
+            cluster_authorized_operations=_cluster_operations(context, request.include_cluster_authorized_operations),
         )
-
-    # -- DescribeTopicPartitions -------------------------------------------------------------------------------
-
-    @handles(
-        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
-        0,
-        0,
-        resource="Topic",
-        operation="Describe",
-        undivided="the response is a page of at most max.request.partition.size.limit partitions",
-    )
-    def describe_topic_partitions(
-        self, _context: Context, request: DescribeTopicPartitionsRequest
-    ) -> DescribeTopicPartitionsResponse | InPieces:
-        """Return topics by name, in pages of at most max.request.partition.size.limit partitions."""
-        _check_count(len(request.topics))
-        image = self._cluster.image
-        asked = dict.fromkeys(topic.name for topic in request.topics)
-        names = sorted(asked) if asked else self._sorted_names(image)
-        first = start = 0
-        if request.cursor is not None:
-            if request.cursor.partition_index < 0:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
-            first = bisect_left(names, request.cursor.topic_name)
-            start = request.cursor.partition_index if names[first : first + 1] == [request.cursor.topic_name] else 0
-        left = max(1, min(request.response_partition_limit, self._cluster.config.max_request_partition_size_limit))
-        plan, cursor = _plan_page(image, islice(names, first, None), start, left)
-        pieces = _page_pieces(image, plan, cursor)
-        is_large = len(plan) + sum(each.end - each.begin for each in plan) > _SHOWN
-        return InPieces(("topics", "partitions"), pieces) if is_large else next(pieces)
-
-    def _sorted_names(self, image: ClusterImage) -> list[str]:
-        """The names of all topics, sorted once per image for all pages."""
-        if self._names_of is not image.topics:
-            self._names_of, self._names = image.topics, sorted(image.topics)
-        return self._names
-
-
-_TopicPage = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
-_PartitionPage = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
-
-
-class _Planned(NamedTuple):
-    """The partitions of a topic on a page."""
-
-    name: str
-    topic: TopicImage | None
-    begin: int
-    end: int
-
-
-def _plan_page(
-    image: ClusterImage, names: Iterable[str], start: int, left: int
-) -> tuple[list[_Planned], DescribeTopicPartitionsResponse.Cursor | None]:
-    """The topics on a page, and the cursor of the next page."""
-    plan: list[_Planned] = []
-    for name in names:
-        if left == 0:
-            return plan, DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
-        found = image.topics.get(name)
-        count = 0 if found is None else len(found.partitions)
-        begin = min(start, count)
-        end = min(count, begin + left)
-        left -= end - begin
-        plan.append(_Planned(name, found, begin, end))
-        if end < count:
-            return plan, DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
-        start = 0
-    return plan, None
-
-
-def _page_pieces(
-    image: ClusterImage, plan: Iterable[_Planned], cursor: DescribeTopicPartitionsResponse.Cursor | None
-) -> Generator[DescribeTopicPartitionsResponse, None, None]:
-    """The page in pieces, at least one. A topic may be in several pieces."""
-    topics: list[_TopicPage] = []
-    made = 0
-    for each in plan:
-        topics.append(_topic_page(each))
-        made += 1
-        for at in range(each.begin, each.end, _SHOWN):
-            if made >= _SHOWN:
-                yield DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-                topics, made = [_topic_page(each)], 0
-            some = each.topic.partitions[at : min(each.end, at + _SHOWN)] if each.topic is not None else ()
-            topics[-1].partitions = [_partition_page(partition, image) for partition in some]
-            made += len(some)
-        if made >= _SHOWN:
-            yield DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-            topics, made = [], 0
-    yield DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
-
-
-def _topic_page(each: _Planned) -> _TopicPage:
-    if each.topic is None:
-        known = _is_name(each.name)
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.INVALID_TOPIC_EXCEPTION
-        return _TopicPage(error_code=code, name=each.name)
-    return _TopicPage(
-        name=each.name,
-        topic_id=each.topic.topic_id,
-        is_internal=each.topic.is_internal,
-        topic_authorized_operations=TOPIC_OPERATIONS,
-    )
-
-
-def _partition_page(partition: PartitionImage, image: ClusterImage) -> _PartitionPage:
-    return _PartitionPage(
-        error_code=ErrorCode.NONE if partition.leader in image.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
-        partition_index=partition.partition,
-        leader_id=partition.leader if partition.leader in image.brokers else NO_LEADER,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=list(partition.replicas),
-        isr_nodes=list(partition.isr),
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-        offline_replicas=_offline_replicas(partition, image),
-    )
 
 
 def _wanted_names(version: int, request: MetadataRequest) -> list[str] | None:
@@ -421,19 +305,6 @@ def _wanted_names(version: int, request: MetadataRequest) -> list[str] | None:
         if topic.name is None and version < _NULL_NAMES_SINCE:  # the response needs a null name if the id is unknown
             raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} cannot request topics by id")
     return list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
-
-
-def _check_count(count: int) -> None:
-    if count > MAX_NAMED:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_NAMED} topics, not {count}")
-
-
-def _is_name(name: str) -> bool:
-    try:
-        check_name(name)
-    except ApiError:
-        return False
-    return True
 
 
 def _creation_errors(names: Iterable[str], outcomes: Iterable[TopicImage | ApiError]) -> dict[str, ErrorCode]:
@@ -467,26 +338,65 @@ def _wanted_ids(request: MetadataRequest) -> list[bytes]:
     return list(dict.fromkeys(topic.topic_id for topic in request.topics or () if topic.name is None))
 
 
+def _creatable_topics(context: Context, missing: list[str], refused: dict[str, ErrorCode]) -> list[str]:
+    """The missing topics that the client may have created and see. Adds the others to `refused`."""
+    wanted = [name for name in missing if name not in refused]
+    if context.is_allowed(Operation.CREATE, ResourceType.CLUSTER, logs=False):
+        return wanted
+    denied = context.denied_names(Operation.CREATE, ResourceType.TOPIC, wanted)
+    refused.update(dict.fromkeys(denied, _DENIED))
+    return [name for name in wanted if name not in denied]
+
+
+def _may_describe(context: Context, name: str) -> bool:
+    return context.is_allowed(Operation.DESCRIBE, ResourceType.TOPIC, name, logs=False)
+
+
+def _operations_at(context: Context, topic: TopicImage) -> int:
+    return context.authorized_operations(ResourceType.TOPIC, topic.name)
+
+
+def _cluster_operations(context: Context, is_asked: bool) -> int:
+    if not is_asked:
+        return NOT_ASKED
+    may_describe = context.is_allowed(Operation.DESCRIBE, ResourceType.CLUSTER, logs=False)
+    return context.authorized_operations(ResourceType.CLUSTER) if may_describe else 0
+
+
+def _all_topics(context: Context, image: ClusterImage) -> Iterable[TopicImage | HiddenTopic]:
+    """All topics. Those that the client may not describe are hidden, which costs as much as a decision."""
+    if context.rights is None:
+        return image.topics.values()
+    return (topic if _may_describe(context, topic.name) else HIDDEN for topic in image.topics.values())
+
+
 def _find_topics(
-    image: ClusterImage, names: Sequence[str], ids: Sequence[bytes], refused: Mapping[str, ErrorCode]
+    context: Context,
+    image: ClusterImage,
+    names: Sequence[str],
+    request: MetadataRequest,
+    refused: Mapping[str, ErrorCode],
 ) -> Iterator[TopicImage | _Topic]:
-    """The topics of these names and ids, or errors in their place."""
+    """The topics of these names, and those that the request has by id, or errors in their place."""
     for name in names:
         found = image.topics.get(name)
-        if found is not None:
+        if refused.get(name) is _DENIED:
+            yield _Topic(error_code=_DENIED, name=name)
+        elif found is not None:
             yield found
-        elif not _is_name(name):
+        elif not is_valid_name(name):
             yield _Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
         else:
             code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             yield _Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
-    for topic_id in ids:
+    for topic_id in _wanted_ids(request):
         known = image.topic_by_id(topic_id)
-        yield known or _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-
-
-def _offline_replicas(partition: PartitionImage, image: ClusterImage) -> list[int]:
-    return [broker for broker in partition.replicas if broker not in image.brokers or broker in partition.offline]
+        if known is None:
+            yield _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        elif context.is_allowed(Operation.DESCRIBE, ResourceType.TOPIC, known.name):
+            yield known
+        else:  # as in Kafka: ids are not secret, names are
+            yield _Topic(error_code=_DENIED, name=None, topic_id=topic_id)
 
 
 def _live_controller(image: ClusterImage) -> int:

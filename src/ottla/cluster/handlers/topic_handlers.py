@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from ottla.acls import Operation, ResourceType
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.configs import DescribedConfig, describe_topic
 from ottla.cluster.image import TopicImage
@@ -16,7 +17,7 @@ from ottla.cluster.topic_requests import TopicRequests
 from ottla.cluster.topics import MAX_PARTITIONS_PER_REQUEST, TopicSpec
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
-from ottla.requests import Context, Parts, Whole, handles
+from ottla.requests import Context, Parts, Whole, denied_error, handles
 from ottla.types import ZERO_UUID
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -60,14 +61,21 @@ class TopicHandlers:
         parts=Parts(cost_us=1_000, request=(("topics",),), response=(("topics",),), once=_by_name),
     )
     def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
-        """Create topics, each independently. validate_only: return the topics that would be created."""
+        """Create topics, each independently. validate_only: return the topics that would be created.
+
+        Needs Create on the cluster, or on the topic; and DescribeConfigs on the topic to see its settings.
+        """
+        may_create_all = context.is_allowed(Operation.CREATE, ResourceType.CLUSTER, logs=False)
         repeated = context.repeated_names(topic.name for topic in request.topics)
         gather: FanIn[_Created] = FanIn(lambda results: context.send_reply(CreateTopicsResponse(topics=results)))
         whole = context.whole or Whole()
         for name, topic in {topic.name: topic for topic in request.topics}.items():
-            done = context.wrap_step(partial(self._on_created, name, gather.new_slot()))
+            done = context.wrap_step(partial(self._on_created, context, name, gather.new_slot()))
             if hash(name) in repeated:
                 done(_repeated_topic())
+                continue
+            if not may_create_all and not context.is_allowed(Operation.CREATE, ResourceType.TOPIC, name):
+                done(denied_error(ResourceType.TOPIC))
                 continue
             whole.count += max(topic.num_partitions, len(topic.assignments), 1)
             if whole.count > MAX_PARTITIONS_PER_REQUEST:
@@ -79,9 +87,15 @@ class TopicHandlers:
                 done(error.as_value())
         gather.close_slots()
 
-    def _on_created(self, name: str, slot: Callable[[_Created], None], outcome: TopicImage | ApiError) -> None:
+    def _on_created(
+        self, context: Context, name: str, slot: Callable[[_Created], None], outcome: TopicImage | ApiError
+    ) -> None:
         if isinstance(outcome, ApiError):
             slot(_Created(name=name, error_code=outcome.code, error_message=outcome.message))
+            return
+        if not context.is_allowed(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name, logs=False):
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            slot(_Created(name=name, topic_id=outcome.topic_id, error_message=None, topic_config_error_code=code))
             return
         described = describe_topic(outcome.overrides, outcome.config, self._cluster.layers, None)
         slot(
@@ -142,6 +156,9 @@ class TopicHandlers:
             if is_repeated:
                 raise _repeated_topic()
             name, topic_id = self._resolve_topic(context, name, topic_id)
+            if not _may_delete(context, state, name):
+                name, topic_id = state.name, state.topic_id  # neither of them is disclosed
+                raise denied_error(ResourceType.TOPIC)
         except ApiError as error:
             done(error.as_value())
             return
@@ -181,10 +198,14 @@ class TopicHandlers:
         for topic in {topic.name: topic for topic in request.topics}.values():
             done = context.wrap_step(partial(_on_grown, topic.name, gather.new_slot()))
             present = self._cluster.image.topics.get(topic.name)
-            whole.count += max(0, topic.count - (len(present.partitions) if present else 0))
             if hash(topic.name) in repeated:
                 done(_repeated_topic())
-            elif whole.count > MAX_PARTITIONS_PER_REQUEST:
+                continue
+            if not context.is_allowed(Operation.ALTER, ResourceType.TOPIC, topic.name):
+                done(denied_error(ResourceType.TOPIC))
+                continue
+            whole.count += max(0, topic.count - (len(present.partitions) if present else 0))
+            if whole.count > MAX_PARTITIONS_PER_REQUEST:
                 done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many_partitions()))
             else:
                 given = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
@@ -199,6 +220,13 @@ def _on_grown(name: str, slot: Callable[[_Grown], None], outcome: TopicImage | A
         slot(_Grown(name=name, error_code=outcome.code, error_message=outcome.message))
     else:
         slot(_Grown(name=name))
+
+
+def _may_delete(context: Context, state: DeleteTopicsRequest.DeleteTopicState, name: str) -> bool:
+    """Whether the client may delete a topic, and, if it knows only the id, may know its name."""
+    if state.name is None and not context.is_allowed(Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return False
+    return context.is_allowed(Operation.DELETE, ResourceType.TOPIC, name)
 
 
 def _repeated_topic() -> ApiError:

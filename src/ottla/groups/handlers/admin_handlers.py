@@ -12,11 +12,12 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Final, TypeVar
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import DeleteGroup, Describe
 from ottla.groups.group import Group, GroupState
-from ottla.groups.groups import NOT_ASKED, OPERATIONS, Groups
-from ottla.requests import Context, InPieces, Parts, handles
+from ottla.groups.groups import Groups
+from ottla.requests import NOT_ASKED, Context, InPieces, Parts, denied_error, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     DeleteGroupsRequest,
@@ -53,8 +54,11 @@ class GroupAdminHandlers:
         also=(("Cluster", "Describe"),),
         undivided="its arrays are filters of at most `MAX_FILTERS` names",
     )
-    def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse | InPieces:
-        """List the groups of this broker. While a shard is loading, the list has COORDINATOR_LOAD_IN_PROGRESS."""
+    def list_groups(self, context: Context, request: ListGroupsRequest) -> ListGroupsResponse | InPieces:
+        """List the groups of this broker. While a shard is loading, the list has COORDINATOR_LOAD_IN_PROGRESS.
+
+        Without Describe on the cluster, it has only the groups that the client may describe.
+        """
         states = _known_names(request.states_filter, _STATES)
         types = _known_names(request.types_filter, (_CLASSIC,))
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.is_loading else ErrorCode.NONE
@@ -62,7 +66,8 @@ class GroupAdminHandlers:
         if types is None or types:
             for shard in self._groups.shards():
                 groups += shard.groups.values()
-        pieces = _list_pieces(groups, states, code)
+        sees_all = context.is_allowed(Operation.DESCRIBE, ResourceType.CLUSTER, logs=False)
+        pieces = _list_pieces(groups, states, code, None if sees_all else context)
         return next(pieces) if len(groups) <= _PIECE else InPieces(("groups",), pieces)
 
     @handles(
@@ -81,12 +86,17 @@ class GroupAdminHandlers:
 
         def on_response(group_id: str, outcome: Group | ApiError | None) -> None:
             row = found[group_id] = _description_row(group_id, outcome, context.api_version)
-            row.authorized_operations = OPERATIONS if asked and not row.error_code else NOT_ASKED
+            row.authorized_operations = NOT_ASKED
+            if asked and not row.error_code:
+                row.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
             if len(found) == len(names):
                 context.send_reply(DescribeGroupsResponse(groups=[found[name] for name in names]))
 
         for name in names:
-            self._groups.submit_command(Describe(_for_group(on_response, name), name))
+            if context.is_allowed(Operation.DESCRIBE, ResourceType.GROUP, name):
+                self._groups.submit_command(Describe(_for_group(on_response, name), name))
+            else:
+                on_response(name, denied_error(ResourceType.GROUP))
         if not names:
             context.send_reply(DescribeGroupsResponse())
 
@@ -119,6 +129,9 @@ class _Deletion:
 
     def begin_deletion(self, group_id: str) -> None:
         """Delete a group, or its next part."""
+        if not self._context.is_allowed(Operation.DELETE, ResourceType.GROUP, group_id):
+            self._on_deleted(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return
         self._groups.submit_command(DeleteGroup(partial(self._on_deleted, group_id), group_id))
 
     def _on_deleted(self, group_id: str, outcome: ErrorCode | ApiError | None) -> None:
@@ -189,10 +202,15 @@ def _known_names(names: list[str], known: Iterable[str]) -> set[str] | None:
     return {low for name in names if (low := name.lower()) in wanted} if names else None
 
 
+def _may_describe(context: Context, group_id: str) -> bool:
+    """Whether a group is shown in a list."""
+    return context.is_allowed(Operation.DESCRIBE, ResourceType.GROUP, group_id, logs=False)
+
+
 def _list_pieces(
-    groups: list[Group], states: set[str] | None, code: ErrorCode
+    groups: list[Group], states: set[str] | None, code: ErrorCode, only_for: Context | None
 ) -> Generator[ListGroupsResponse, None, None]:
-    """The response in pieces of `_PIECE` groups; at least one."""
+    """The response in pieces of `_PIECE` groups; at least one. `only_for`: leave out what it may not describe."""
     for begin in range(0, max(1, len(groups)), _PIECE):
         listed = [
             ListGroupsResponse.ListedGroup(
@@ -203,5 +221,6 @@ def _list_pieces(
             )
             for group in groups[begin : begin + _PIECE]
             if states is None or group.state.value.lower() in states
+            if only_for is None or _may_describe(only_for, group.group_id)
         ]
         yield ListGroupsResponse(error_code=code, groups=listed)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import Join, Leave, Sync
 from ottla.groups.group import JoinResult, SyncResult
@@ -52,6 +53,7 @@ class MemberHandlers:
     )
     def join_group(self, context: Context, request: JoinGroupRequest) -> None:
         """Join a group. The response waits until the rebalance is complete."""
+        context.check_allowed(Operation.READ, ResourceType.GROUP, request.group_id)
         version = context.api_version
         if len(request.protocols) > MAX_PROTOCOLS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a member may name {MAX_PROTOCOLS} protocols")
@@ -88,6 +90,7 @@ class MemberHandlers:
     )
     def sync_group(self, context: Context, request: SyncGroupRequest) -> None:
         """Fetch the assignment. The response waits until the leader has sent it, and it is committed."""
+        context.check_allowed(Operation.READ, ResourceType.GROUP, request.group_id)
         if len(request.assignments) > MAX_ASSIGNMENTS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a leader may bring {MAX_ASSIGNMENTS} assignments")
 
@@ -117,6 +120,7 @@ class MemberHandlers:
     )
     def leave_group(self, context: Context, request: LeaveGroupRequest) -> None:
         """Leave a group. The response does not wait."""
+        context.check_allowed(Operation.READ, ResourceType.GROUP, request.group_id)
         many = context.api_version >= _MANY_VERSION
         members = [(each.member_id, each.group_instance_id) for each in request.members]
         if not many:

@@ -10,15 +10,18 @@ whole response; 7 stable offsets; 8 several groups; 10 topic ids.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.groups.commands import Commit, CommitPartition, DeleteOffsets, FetchOffsets, FoundOffset
+from ottla.groups.commits import AllFoundOffsets
 from ottla.groups.fetch_answers import FetchOutcome, are_many, old_response, row_of, topics_in_pieces
 from ottla.groups.groups import Groups
 from ottla.groups.records import Position
-from ottla.groups.topic_ids import COMMIT_BY_ID, fill_names, missing_partition_error
-from ottla.requests import Context, InPieces, Parts, handles
+from ottla.groups.topic_ids import COMMIT_BY_ID, TopicRef, fill_names, missing_partition_error
+from ottla.requests import Context, InPieces, Parts, denied_error, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     OffsetCommitRequest,
@@ -80,16 +83,20 @@ class OffsetHandlers:
     )
     def offset_commit(self, context: Context, request: OffsetCommitRequest) -> None:
         """Commit offsets. The response waits until their records are committed. Needs Read on each topic as well."""
+        context.check_allowed(Operation.READ, ResourceType.GROUP, request.group_id)
         version = context.api_version
         if version >= COMMIT_BY_ID:
             fill_names(request.topics, self._groups.topics)
+        denied = denied_topics(context, Operation.READ, request.topics)
         items = list(self._commit_items(request))
-        # Partitions that do not exist get an error each; the others are committed.
-        known = [item for item in items if self._partition_exists(item.topic, item.partition)]
+        # Partitions that do not exist, or are denied, get an error each; the others are committed.
+        known = [
+            item for item in items if item.topic not in denied and self._partition_exists(item.topic, item.partition)
+        ]
 
         def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
             codes = codes_for(outcome, len(known), version >= _NO_GROUP_VERSION)
-            context.send_reply(_commit_response(request, known, codes, version >= COMMIT_BY_ID))
+            context.send_reply(_commit_response(request, known, codes, version >= COMMIT_BY_ID, denied))
 
         if items and not known:
             send_response([])
@@ -150,7 +157,37 @@ class OffsetHandlers:
         def send_response(outcome: FetchOutcome) -> None:
             context.send_reply(old_response(outcome, wanted or (), context.api_version >= _GROUP_ERROR_VERSION))
 
-        self._groups.submit_command(FetchOffsets(send_response, request.group_id, wanted, request.require_stable))
+        self._fetch_offsets(context, request.group_id, wanted, request.require_stable, send_response)
+
+    def _fetch_offsets(
+        self,
+        context: Context,
+        group_id: str,
+        wanted: list[tuple[str, Sequence[int]]] | None,
+        require_stable: bool,
+        done: Callable[[FetchOutcome], None],
+    ) -> None:
+        """Fetch offsets of topics that the client may describe. Denied ones get an error, or are left out of all."""
+        if not context.is_allowed(Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            done(denied_error(ResourceType.GROUP))
+            return
+        names = [name for name, _ in wanted or ()]
+        denied = context.denied_names(Operation.DESCRIBE, ResourceType.TOPIC, names)
+
+        def send_allowed(outcome: FetchOutcome) -> None:
+            if isinstance(outcome, AllFoundOffsets) and context.rights is not None:
+                outcome.shows = lambda name: context.is_allowed(
+                    Operation.DESCRIBE, ResourceType.TOPIC, name, logs=False
+                )
+            elif denied and not isinstance(outcome, ApiError):
+                outcome = [*outcome, *_denied_offsets(wanted or (), denied)]
+            done(outcome)
+
+        if denied and wanted is not None:
+            allowed = [(name, partitions) for name, partitions in wanted if name not in denied]
+            self._groups.submit_command(FetchOffsets(send_allowed, group_id, allowed, require_stable))
+        else:
+            self._groups.submit_command(FetchOffsets(send_allowed, group_id, wanted, require_stable))
 
     def _fetch_many(self, context: Context, request: OffsetFetchRequest) -> None:
         by_id = context.api_version >= COMMIT_BY_ID
@@ -163,7 +200,7 @@ class OffsetHandlers:
                 fill_names(topics, self._groups.topics)
                 topics = [topic for topic in topics if topic.name]
             wanted = _wanted_partitions(topics)
-            self._groups.submit_command(FetchOffsets(gather.new_slot(), group.group_id, wanted, request.require_stable))
+            self._fetch_offsets(context, group.group_id, wanted, request.require_stable, gather.new_slot())
         gather.close_slots()
 
     def _fetch_response(
@@ -210,17 +247,33 @@ class OffsetHandlers:
     )
     def offset_delete(self, context: Context, request: OffsetDeleteRequest) -> None:
         """Delete offsets. The response waits until the tombstones are committed."""
+        context.check_allowed(Operation.DELETE, ResourceType.GROUP, request.group_id)
+        denied = context.denied_names(Operation.READ, ResourceType.TOPIC, (topic.name for topic in request.topics))
         places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
-        known = [place for place in places if self._partition_exists(*place)]
+        known = [place for place in places if place[0] not in denied and self._partition_exists(*place)]
 
         def send_response(outcome: tuple[ErrorCode, Sequence[ErrorCode]] | ApiError) -> None:
             whole, codes = (commit_code(outcome.code), ()) if isinstance(outcome, ApiError) else outcome
             if whole:
                 context.send_reply(OffsetDeleteResponse(error_code=whole))
             else:
-                context.send_reply(_delete_response(request, dict(zip(known, codes, strict=True))))
+                context.send_reply(_delete_response(request, dict(zip(known, codes, strict=True)), denied))
 
         self._groups.submit_command(DeleteOffsets(send_response, request.group_id, known))
+
+
+def denied_topics(context: Context, operation: Operation, topics: Iterable[TopicRef]) -> AbstractSet[str]:
+    """The topics of a request at which it may not do this. An id of no topic has no name, and is not among them."""
+    if context.rights is None:
+        return frozenset()
+    return context.denied_names(operation, ResourceType.TOPIC, [topic.name for topic in topics if topic.name])
+
+
+def _denied_offsets(wanted: Iterable[tuple[str, Sequence[int]]], denied: AbstractSet[str]) -> Iterator[FoundOffset]:
+    for name, partitions in wanted:
+        if name in denied:
+            for each in partitions:
+                yield FoundOffset(name, each, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def commit_code(code: ErrorCode) -> ErrorCode:
@@ -240,21 +293,31 @@ def codes_for(outcome: Sequence[ErrorCode] | ApiError, count: int, says_no_group
 
 
 def _commit_response(
-    request: OffsetCommitRequest, known: Sequence[CommitPartition], codes: Sequence[ErrorCode], by_id: bool
+    request: OffsetCommitRequest,
+    known: Sequence[CommitPartition],
+    codes: Sequence[ErrorCode],
+    by_id: bool,
+    denied: AbstractSet[str],
 ) -> OffsetCommitResponse:
     by_place = {(item.topic, item.partition): code for item, code in zip(known, codes, strict=True)}
     response = OffsetCommitResponse()
     for topic in request.topics:
+        missing = refused_partition_error(topic, by_id, denied)
         rows = [
             OffsetCommitResponse.OffsetCommitResponsePartition(
                 partition_index=each.partition_index,
-                error_code=by_place.get((topic.name, each.partition_index), missing_partition_error(topic, by_id)),
+                error_code=by_place.get((topic.name, each.partition_index), missing),
             )
             for each in topic.partitions
         ]
         row = OffsetCommitResponse.OffsetCommitResponseTopic
         response.topics.append(row(name=topic.name, topic_id=topic.topic_id, partitions=rows))
     return response
+
+
+def refused_partition_error(topic: TopicRef, by_id: bool, denied: AbstractSet[str]) -> ErrorCode:
+    """The error for a partition that is denied or does not exist."""
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED if topic.name in denied else missing_partition_error(topic, by_id)
 
 
 def _partition_rows(found: Iterable[FoundOffset]) -> list[_Part]:
@@ -271,13 +334,17 @@ def _unknown_topics(group: _AskedGroup) -> Iterator[_Topic]:
             yield _Topic(topic_id=topic.topic_id, partitions=_partition_rows(none))
 
 
-def _delete_response(request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode]) -> OffsetDeleteResponse:
+def _delete_response(
+    request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode], denied: AbstractSet[str]
+) -> OffsetDeleteResponse:
     response = OffsetDeleteResponse()
     for topic in request.topics:
+        is_denied = topic.name in denied
+        missing = ErrorCode.TOPIC_AUTHORIZATION_FAILED if is_denied else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         rows = [
             OffsetDeleteResponse.OffsetDeleteResponsePartition(
                 partition_index=each.partition_index,
-                error_code=codes.get((topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+                error_code=codes.get((topic.name, each.partition_index), missing),
             )
             for each in topic.partitions
         ]

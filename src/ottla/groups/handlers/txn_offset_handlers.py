@@ -11,15 +11,17 @@ Version 6 names topics by id, and has GROUP_ID_NOT_FOUND (KIP-1319).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
+from ottla.acls import Operation, ResourceType
 from ottla.coordinator.shard import JournalProducer
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import Commit, CommitPartition
 from ottla.groups.groups import Groups
-from ottla.groups.handlers.offset_handlers import codes_for
+from ottla.groups.handlers.offset_handlers import codes_for, denied_topics, refused_partition_error
 from ottla.groups.records import Position
-from ottla.groups.topic_ids import TXN_COMMIT_BY_ID, fill_names, missing_partition_error
+from ottla.groups.topic_ids import TXN_COMMIT_BY_ID, fill_names
 from ottla.requests import Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
@@ -80,15 +82,19 @@ class TxnOffsetHandlers:
 
         Needs Write on the transactional id and Read on each topic as well.
         """
+        context.check_allowed(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+        context.check_allowed(Operation.READ, ResourceType.GROUP, request.group_id)
         version = context.api_version
         by_id = version >= TXN_COMMIT_BY_ID
         if by_id:
             fill_names(request.topics, self._groups.topics)
+        denied = denied_topics(context, Operation.READ, request.topics)
         items = list(self._commit_items(request))
-        known = [item for item in items if self._partition_exists(item)]
+        known = [item for item in items if item.topic not in denied and self._partition_exists(item)]
 
         def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
-            context.send_reply(_commit_response(request, known, codes_for(outcome, len(known), by_id), by_id))
+            codes = codes_for(outcome, len(known), by_id)
+            context.send_reply(_commit_response(request, known, codes, by_id, denied))
 
         # The transaction's coordinator is asked only about requests that can succeed.
         refused = _request_refusal(request)
@@ -156,13 +162,17 @@ def _request_refusal(request: TxnOffsetCommitRequest) -> ApiError | None:
 
 
 def _commit_response(
-    request: TxnOffsetCommitRequest, known: Sequence[CommitPartition], codes: Sequence[ErrorCode], by_id: bool
+    request: TxnOffsetCommitRequest,
+    known: Sequence[CommitPartition],
+    codes: Sequence[ErrorCode],
+    by_id: bool,
+    denied: AbstractSet[str],
 ) -> TxnOffsetCommitResponse:
     by_place = {(item.topic, item.partition): code for item, code in zip(known, codes, strict=True)}
     row = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
     response = TxnOffsetCommitResponse()
     for topic in request.topics:
-        name, unknown = topic.name, missing_partition_error(topic, by_id)
+        name, unknown = topic.name, refused_partition_error(topic, by_id, denied)
         rows = [
             row(partition_index=each.partition_index, error_code=by_place.get((name, each.partition_index), unknown))
             for each in topic.partitions

@@ -41,7 +41,7 @@ from ottla.replication.fetch.sessionless_fetch import FEW, READ_COMMITTED, sessi
 from ottla.replication.leaders import Leaders, NoLeaders
 from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.throttle import Throttle
-from ottla.requests import Contain, Declaration, RunSteps, raise_defect, refuse_steps
+from ottla.requests import Contain, Declaration, RightsOf, RunSteps, all_rights, raise_defect, refuse_steps
 from ottla.seams import Gate, Peer, Slot, World
 from ottla.wire import hot
 from ottla.wire.apis import ApiKey
@@ -70,17 +70,20 @@ class FetchHandler:
         throttle: Throttle | None = None,
         contain: Contain = raise_defect,
         run_steps: RunSteps = refuse_steps,
+        rights_of: RightsOf | None = None,
     ) -> None:
         """`is_broker`: whether the other end may fetch as a replica. `leaders`, `selector` (replica.selector.class):
         for responses that name other brokers. `throttle` limits followers (leader.replication.throttled.*).
-        `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions."""
+        `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions.
+        `rights_of`: what a connection may do; None: there is no authorizer."""
+        self._rights_of = rights_of
         leaders = leaders or NoLeaders()
         self.sessions = sessions
         self._is_broker = is_broker
         self._selector = selector
         self._hosted = hosted
         self._hold_frame = world.network.hold_frame
-        self._setup = FetchSetup(hosted, sessions, leaders, selector, is_broker)
+        self._setup = FetchSetup(hosted, sessions, leaders, selector, is_broker, rights_of or all_rights)
         self._responder = FetchResponder(world.network, hosted, leaders, MAX_VERSION)
         self._down_conversions = down_conversions = DownConversions(world, hosted)
         reader = FetchReader(hosted, leaders, world.clock, selector, throttle)
@@ -95,11 +98,17 @@ class FetchHandler:
             return self._run_in_slices(slot, frame, version, correlation_id, pos)
         request = self._decode[version](frame, pos)
         _, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, asked, forgotten, _, _ = request
-        if epoch == FINAL_EPOCH and len(asked) > FEW and self._answers_at_once(slot, version, correlation_id, request):
+        of_replica = request.replica_id > NO_REPLICA
+        rights = None if self._rights_of is None or of_replica else self._rights_of(slot.peer)
+        if (
+            rights is None
+            and epoch == FINAL_EPOCH
+            and len(asked) > FEW
+            and self._answers_at_once(slot, version, correlation_id, request)
+        ):
             return Gate.NEXT
         try:
             by_id = version >= _TOPIC_ID_VERSION
-            of_replica = request.replica_id > NO_REPLICA
             if of_replica and not self._is_broker(slot.peer):
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers fetch as replicas")
             session, full = self.sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
@@ -109,6 +118,7 @@ class FetchHandler:
             self.sessions.close_session(session_id)  # the request may be half applied to it
             raise
         pending = PendingFetch(self._completion, slot, version, correlation_id, session, full)
+        pending.rights = rights
         pending.committed = isolation == READ_COMMITTED
         pending.min_bytes = min(min_bytes, max_bytes) if max_wait_ms > 0 else 0
         pending.max_bytes = max_bytes

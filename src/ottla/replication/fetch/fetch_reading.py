@@ -11,6 +11,7 @@ from typing import Any, Final
 from ottla.changes import half_changed
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.fetch.down_conversion import V2_VERSION, ZSTD_VERSION, old_readers_region
+from ottla.replication.fetch.fetch_rights import may_read
 from ottla.replication.fetch.fetch_session import FetchPartition
 from ottla.replication.fetch.pending_fetch import NO_REPLICA, PendingFetch
 from ottla.replication.fetch.replica_selector import ReplicaSelector, ReplicaView
@@ -64,6 +65,9 @@ class FetchReader:
         topics: Any = self._hosted.by_id if pending.version >= _TOPIC_ID_VERSION else self._hosted.by_name
         for each in partitions:
             pending.touched[each] = None
+            if pending.rights is not None and not may_read(pending.rights, topics, self._leaders, each.topic):
+                fail_partition(pending, each, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                continue
             topic = topics.get(each.topic)
             partition = None if topic is None else topic.partitions.get(each.index)
             if partition is None:

@@ -13,6 +13,7 @@ from ottla.replication.fetch.replica_selector import ReplicaSelector
 from ottla.replication.leaders import Leaders
 from ottla.replication.partition.replica_state import NEVER
 from ottla.replication.partition_registry import PartitionRegistry
+from ottla.requests import RightsOf, all_rights
 from ottla.seams import Peer
 from ottla.wire.hot import FetchRequest
 
@@ -27,8 +28,11 @@ class FetchSetup:
         leaders: Leaders,
         selector: ReplicaSelector | None,
         is_broker: Callable[[Peer], bool],
+        rights_of: RightsOf = all_rights,
     ) -> None:
-        """`is_broker`: whether the other end may fetch as a replica. `selector`: of consumers' replicas."""
+        """`is_broker`: whether the other end may fetch as a replica. `selector`: of consumers' replicas. `rights_of`:
+        what a consumer may do."""
+        self.rights_of = rights_of
         self.hosted = hosted
         self.sessions = sessions
         self.leaders = leaders

@@ -17,6 +17,7 @@ from ottla.replication.fetch.down_conversion import ANSWER_MAX, V2_VERSION
 from ottla.replication.fetch.fetch_completion import SLICE, FetchCompletion
 from ottla.replication.fetch.fetch_reading import NO_RECORDS
 from ottla.replication.fetch.fetch_responses import FetchResponder
+from ottla.replication.fetch.fetch_rights import may_read
 from ottla.replication.fetch.fetch_session import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -31,13 +32,14 @@ from ottla.replication.fetch.fetch_setup import FetchSetup
 from ottla.replication.fetch.pending_fetch import NO_REPLICA, PendingFetch
 from ottla.replication.fetch.sessionless_fetch import READ_COMMITTED, SessionlessFetch, sessionless_fetch_for
 from ottla.replication.leaders import missing_partition_error
-from ottla.requests import Steps
+from ottla.requests import Rights, Steps
 from ottla.seams import Slot
 from ottla.wire.hot import FetchRequest
 from ottla.wire.many_partitions import FetchPieces, FetchWalk, read_chunks
 
 LARGE: Final = 32 * 1024
 """Bytes of a request from which on it is handled in slices: 1,000 partitions, or 2,000 of old versions."""
+_DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _DECODE_US: Final = 1_000
 _READ_US: Final = 2_500
 _AT_ONCE_US: Final = 2_500
@@ -67,6 +69,7 @@ class LargeFetch:
         self._correlation_id = correlation_id
         self._by_id = version >= _TOPIC_ID_VERSION
         self._topics: Any = setup.hosted.by_id if self._by_id else setup.hosted.by_name
+        self._rights: Rights | None = None
         self._reading: SessionlessFetch | None = None
         self._runs: list[list[RequestedPartition]] = []
         """The partitions that were read without a session so far, to repeat them with one if that is needed."""
@@ -78,8 +81,11 @@ class LargeFetch:
     def request_steps(self, frame: memoryview, pos: int) -> Steps:
         """Handle the request, response included. Raises MalformedMessage before anything was changed."""
         walk = FetchWalk(self._version, frame, pos)
-        # 1. A request without a session is read while it is decoded, and may be complete then.
-        if walk.session_epoch == FINAL_EPOCH and self._setup.selector is None:
+        # 1. A request without a session is read while it is decoded, and may be complete then, unless each read has to
+        #    be decided.
+        if walk.replica_id <= NO_REPLICA:
+            self._rights = self._setup.rights_of(self._slot.peer)
+        if walk.session_epoch == FINAL_EPOCH and self._setup.selector is None and self._rights is None:
             self._reading = sessionless_fetch_for(self._version, self._request_of(walk), self._setup.hosted)
         yield from self._decode_partitions(walk)
         request = self._request_of(walk)
@@ -149,10 +155,12 @@ class LargeFetch:
         topic = self._topics.get(name)
         here: Container[int] = () if topic is None else topic.partitions
         self._asked.update([((name, each[1]), each) for each in run if each[1] in here])
+        leaders, rights = self._setup.leaders, self._rights
+        is_denied = rights is not None and not may_read(rights, self._topics, leaders, name)
         rows: list[Row] = [
             (
                 each[1],
-                missing_partition_error(self._setup.leaders, name, each[1]).code,
+                _DENIED if is_denied else missing_partition_error(leaders, name, each[1]).code,
                 -1,
                 -1,
                 -1,
@@ -198,6 +206,7 @@ class LargeFetch:
 
     def _set_up_pending(self, pending: PendingFetch, request: FetchRequest) -> None:
         pending.unknown = self._unknown
+        pending.rights = self._rights
         pending.committed = request.isolation_level == READ_COMMITTED
         pending.min_bytes = min(request.min_bytes, request.max_bytes, 1) if request.max_wait_ms > 0 else 0
         pending.max_bytes = request.max_bytes

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from ottla.purgatory.purgatory import DelayedOperation
 from ottla.replication.fetch.fetch_session import FetchPartition, FetchSession
 from ottla.replication.partition.partition import Partition
+from ottla.requests import Rights
 from ottla.seams import Slot
 from ottla.types import NO_EPOCH
 from ottla.wire.many_partitions import FetchPieces
@@ -55,6 +56,7 @@ class PendingFetch(DelayedOperation):
         "rack",
         "replica_epoch",
         "replica_id",
+        "rights",
         "scheduled",
         "session",
         "settled",
@@ -85,6 +87,8 @@ class PendingFetch(DelayedOperation):
         self.committed = False
         self.replica_id = NO_REPLICA
         self.replica_epoch = NO_EPOCH
+        self.rights: Rights | None = None
+        """What the consumer may read; None: everything."""
         self.rack = ""
         """The consumer's rack; empty if it reads from the leader in any case."""
         self.min_bytes = 0

@@ -40,11 +40,12 @@ from ottla.replication.produce.large_produce import LargeProduce
 from ottla.replication.produce.message_sets import has_message_set
 from ottla.replication.produce.produce_items import BATCH_VERSION, decoder_for
 from ottla.replication.produce.produce_responses import Responses, Row
+from ottla.replication.produce.produce_rights import ProduceRights
 from ottla.replication.produce.records_appender import RecordsAppender
 from ottla.replication.produce.slow_produce import SlowProduce
 from ottla.replication.produce.verification import find_beginnings
 from ottla.replication.produce.verifier import Verifier
-from ottla.requests import Contain, Declaration, RunSteps, Steps, raise_defect, refuse_steps
+from ottla.requests import Contain, Declaration, RightsOf, RunSteps, Steps, raise_defect, refuse_steps
 from ottla.seams import Gate, Slot, World
 from ottla.wire import hot
 from ottla.wire.apis import ApiKey
@@ -73,10 +74,12 @@ class ProduceHandler:
         verifier: Verifier | None = None,
         contain: Contain = raise_defect,
         run_steps: RunSteps = refuse_steps,
+        rights_of: RightsOf | None = None,
     ) -> None:
         """`leaders`: the cluster's view, for requests that reached the wrong broker. `verifier` asks transaction
         coordinators; without one, a batch that needs verification is refused.
-        `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions."""
+        `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions.
+        `rights_of`: what a connection may do; None: there is no authorizer."""
         self._run_steps = run_steps
         self._verifier = verifier
         self._reply = world.network.send_reply
@@ -84,11 +87,11 @@ class ProduceHandler:
         self._clock = world.clock
         self._now = world.clock.now
         self._hosted = hosted
-        self._appender = appender = RecordsAppender(
-            world, hosted, purgatory, leaders or NoLeaders(), MAX_VERSION, contain
-        )
+        leaders = leaders or NoLeaders()
+        self._appender = appender = RecordsAppender(world, hosted, purgatory, leaders, MAX_VERSION, contain)
+        self._rights = None if rights_of is None else ProduceRights(rights_of, hosted.by_id, leaders)
         self._decode = [decoder_for(version) for version in range(MAX_VERSION + 1)]
-        self._slow = SlowProduce(world, hosted, appender, self._decode, verifier, contain)
+        self._slow = SlowProduce(world, hosted, appender, self._decode, verifier, contain, self._rights)
         self._header = appender.headers
         self._one = [hot.OneAnswer(max(version, _ONE_VERSION)) for version in range(MAX_VERSION + 1)]
         self._topics = appender.topics
@@ -100,6 +103,8 @@ class ProduceHandler:
             transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
         except hot.ManyPartitions:
             return self._run_in_slices(slot, frame, version, correlation_id, pos)
+        if self._rights is not None:
+            items = self._rights.refuse_denied(slot.peer, transactional_id, items)
         # 2. A transaction begins in some partition: its coordinator is asked first. 3. An old client's message set.
         if (
             transactional_id is not None

@@ -41,6 +41,12 @@ class RefusedBatch:
         return False
 
 
+class DeniedBatch(RefusedBatch):
+    """Records that the client may not write. Its error comes before all others, which would disclose something."""
+
+    __slots__ = ()
+
+
 NO_MESSAGES: Final = RefusedBatch(ApiError(ErrorCode.INVALID_RECORD, "a message set without messages"))
 """Marks an empty message set: old brokers accepted it and wrote nothing."""
 

@@ -14,7 +14,7 @@ from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.leaders import Leaders, missing_partition_error
 from ottla.replication.partition_registry import HostedTopic, PartitionRegistry
 from ottla.replication.produce.delayed_produce import DelayedProduce, LateResponse
-from ottla.replication.produce.produce_items import NO_MESSAGES, BatchItem, RefusedBatch
+from ottla.replication.produce.produce_items import NO_MESSAGES, BatchItem, DeniedBatch, RefusedBatch
 from ottla.replication.produce.produce_responses import (
     TOPIC_ID_VERSION,
     AnswersWithTexts,
@@ -194,6 +194,8 @@ class RecordsAppender:
         self, topic: HostedTopic | None, name: str | bytes, index: int, acks: int, records: object
     ) -> ApiError:
         """The error of an item that cannot be appended at all; the first case that applies, as in Kafka."""
+        if isinstance(records, DeniedBatch):
+            return records.error
         if not -1 <= acks <= 1:
             return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
         if topic is not None and topic.internal:

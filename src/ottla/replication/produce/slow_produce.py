@@ -19,8 +19,16 @@ from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.produce.batch_preprocessing import inspect_batches, wants_preparation
 from ottla.replication.produce.legacy_format_writes import lower_batches
 from ottla.replication.produce.message_sets import AT_ONCE, convert_message_sets
-from ottla.replication.produce.produce_items import BATCH_VERSION, ZSTD_VERSION, BatchItem, DecodedProduce, without_zstd
+from ottla.replication.produce.produce_items import (
+    BATCH_VERSION,
+    ZSTD_VERSION,
+    BatchItem,
+    DecodedProduce,
+    DeniedBatch,
+    without_zstd,
+)
 from ottla.replication.produce.produce_responses import Refusals, Responses
+from ottla.replication.produce.produce_rights import ProduceRights
 from ottla.replication.produce.records_appender import Appended, RecordsAppender
 from ottla.replication.produce.script import Script, ScriptRun
 from ottla.replication.produce.verification import Verification
@@ -49,9 +57,12 @@ class SlowRequest:
         """Whether the frame was kept and the connection's next request waits."""
 
     def replace_items(self, before: Sequence[BatchItem], after: Sequence[BatchItem]) -> None:
-        """Replace the items that no step has replaced yet: by those of the frame that outlives this turn."""
+        """Replace the items that no step has replaced yet: by those of the frame that outlives this turn.
+
+        A denied item stays: the frame still has its records.
+        """
         for at, item in enumerate(self.items):
-            if item is before[at]:
+            if item is before[at] and not isinstance(item[2], DeniedBatch):
                 self.items[at] = after[at]
 
 
@@ -66,8 +77,11 @@ class SlowProduce:
         decode: Sequence[Callable[[memoryview, int], DecodedProduce]],
         verifier: Verifier | None,
         contain: Contain,
+        rights: ProduceRights | None = None,
     ) -> None:
-        """`decode`: by version. `contain` handles defects in later turns."""
+        """`decode`: by version. `contain` handles defects in later turns. `rights`: for slices; None: everything is
+        allowed."""
+        self._rights = rights
         self._world = world
         self._hosted = hosted
         self._appender = appender
@@ -105,6 +119,8 @@ class SlowProduce:
         transactional_id, acks, timeout_ms, items = decoded
         if BATCH_VERSION <= version < ZSTD_VERSION:
             items = without_zstd(items)
+        if self._rights is not None:
+            items = self._rights.refuse_denied(slot.peer, transactional_id, items)
         request = SlowRequest(slot, version, (transactional_id, acks, timeout_ms, items), _IN_WORKERS)
         answers, refused, late = yield from self._append_request(request)
         # 6. Answer.

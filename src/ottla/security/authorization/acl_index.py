@@ -23,12 +23,14 @@ from ottla.acls import (
     Operation,
     PatternType,
     Permission,
+    ResourceFilter,
     ResourcePattern,
     ResourceType,
 )
 
 DENY_SHIFT: Final = 32
 """Bit n + DENY_SHIFT denies operation n."""
+EVERY_RESOURCE: Final = ResourceFilter()
 _EVERYONE: Final = (WILDCARD_PRINCIPAL, WILDCARD)
 _CONCRETE: Final = (PatternType.LITERAL, PatternType.PREFIXED)
 
@@ -189,26 +191,44 @@ class AclIndex:
         """All ACLs of a resource."""
         return frozenset(_entries_of(self._rights_at(resource) or {}))
 
-    def select_acls(self, selected: AclFilter) -> Iterator[AclBinding]:
-        """The ACLs that a filter selects, by resource. With a name, only resources of that name are read.
+    def find_entry(
+        self,
+        resource: ResourcePattern,
+        who: tuple[str, str],
+        permission: Permission,
+        operations: Iterable[Operation],
+    ) -> AclEntry | None:
+        """The first ACL of a resource that allows, or denies, one of these operations to (principal, host)."""
+        rights, (principal, host) = self._rights_at(resource) or {}, who
+        for each in ((principal, host), (principal, WILDCARD), (WILDCARD_PRINCIPAL, host), _EVERYONE):
+            for operation in operations:
+                if rights.get(each, 0) >> _bit_of(permission, operation) & 1:
+                    return AclEntry(*each, operation, permission)
+        return None
 
-        The index must not change during the iteration.
+    def select_resources(self, selected: ResourceFilter = EVERY_RESOURCE) -> Iterator[ResourcePattern]:
+        """The resources with ACLs that a filter selects. With a name, only resources of that name are read.
+
+        The index may change during the iteration.
         """
-        for resource in self._candidates(selected):
-            if selected.resource.matches_resource(resource):
-                for entry in _entries_of(self._rights_at(resource) or {}):
-                    if selected.entry.matches_entry(entry):
-                        yield AclBinding(resource, entry)
-
-    def _candidates(self, selected: AclFilter) -> Iterator[ResourcePattern]:
-        wanted, name, pattern_type = selected.resource
+        wanted, name, pattern_type = selected
         for resource_type in ResourceType if wanted is ResourceType.ANY else (wanted,):
             # 1. No name: all resources. 2. MATCH: those that decide about the name. 3. The resources of this name.
             if name is None:
-                yield from (ResourcePattern(resource_type, each) for each in self._literal[resource_type])
-                for prefix in self._prefixed[resource_type].rights:
-                    yield ResourcePattern(resource_type, prefix, PatternType.PREFIXED)
+                if pattern_type is not PatternType.PREFIXED:
+                    yield from (ResourcePattern(resource_type, each) for each in list(self._literal[resource_type]))
+                if pattern_type is not PatternType.LITERAL:
+                    for prefix in list(self._prefixed[resource_type].rights):
+                        yield ResourcePattern(resource_type, prefix, PatternType.PREFIXED)
             elif pattern_type is PatternType.MATCH:
-                yield from self.matching_resources(resource_type, name)
+                yield from list(self.matching_resources(resource_type, name))
             else:
-                yield from (ResourcePattern(resource_type, name, each) for each in _CONCRETE)
+                named = (ResourcePattern(resource_type, name, each) for each in _CONCRETE)
+                yield from (each for each in named if selected.matches_resource(each) and self._rights_at(each))
+
+    def select_acls(self, selected: AclFilter) -> Iterator[AclBinding]:
+        """The ACLs that a filter selects, by resource."""
+        for resource in self.select_resources(selected.resource):
+            for entry in list(_entries_of(self._rights_at(resource) or {})):
+                if selected.entry.matches_entry(entry):
+                    yield AclBinding(resource, entry)

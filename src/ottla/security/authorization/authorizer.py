@@ -27,9 +27,11 @@ from ottla.acls import (
     ResourcePattern,
     ResourceType,
 )
+from ottla.changes import changes_state
 from ottla.security.authorization.acl_index import DENY_SHIFT, AclIndex
 
 EVERY_OPERATION: Final = sum(1 << operation for operation in Operation)
+DENY_EVERYTHING: Final = AclEntry(WILDCARD_PRINCIPAL, WILDCARD, Operation.ALL, Permission.DENY)
 _ALL: Final = 1 << Operation.ALL
 _IMPLIES_DESCRIBE: Final = 1 << Operation.READ | 1 << Operation.WRITE | 1 << Operation.DELETE | 1 << Operation.ALTER
 _IMPLIES_DESCRIBE_CONFIGS: Final = 1 << Operation.ALTER_CONFIGS
@@ -45,16 +47,32 @@ class Decision(NamedTuple):
 
 
 class Authorizer:
-    """The ACLs of the cluster and the settings of this broker."""
+    """The ACLs of the cluster and the settings of this broker.
+
+    Until all ACLs were read (`is_loaded`), only super users are allowed anything: an ACL that denies may be missing.
+    """
 
     def __init__(self, super_users: Iterable[str] = (), *, allow_without_acl: bool = False) -> None:
         """super_users: principals as text, `User:admin`; allow_without_acl: `allow.everyone.if.no.acl.found`."""
         self._super_users = frozenset(super_users)
         self._allow_without_acl = allow_without_acl
         self.acls = AclIndex()
+        self.is_loaded = False
+        """Whether all ACLs were read once; `mark_loaded` sets it."""
         self.generation = 0
         """Rises when a decision may have changed; caches compare it."""
 
+    def mark_loaded(self) -> None:
+        """All ACLs were read: decide by them from now on."""
+        if not self.is_loaded:
+            self.is_loaded = True
+            self.generation += 1
+
+    def deny_resource(self, resource: ResourcePattern) -> None:
+        """Deny everything at a resource whose ACLs cannot be read, to all but super users."""
+        self.replace_acls(resource, [DENY_EVERYTHING])
+
+    @changes_state
     def replace_acls(self, resource: ResourcePattern, entries: Iterable[AclEntry]) -> None:
         """Make these the only ACLs of a resource."""
         if self.acls.replace_acls(resource, entries):
@@ -64,6 +82,8 @@ class Authorizer:
         """The operations that are allowed at a resource: bit n for operation n."""
         if principal in self._super_users:
             return EVERY_OPERATION
+        if not self.is_loaded:
+            return 0
         rights = self.acls.rights_of(principal, host, resource_type, name)
         if rights is None:
             return EVERY_OPERATION if self._allow_without_acl else 0
@@ -90,6 +110,8 @@ class Authorizer:
         """
         if principal in self._super_users:
             return True
+        if not self.is_loaded:
+            return False
         who = (principal, host, resource_type)
         denied = _join_names(self.acls, who, PatternType.LITERAL, Permission.DENY, operation)
         if WILDCARD in denied:
@@ -119,6 +141,8 @@ class Authorizer:
         """The decision with its reason. Slower than `is_allowed`: only for decisions that are logged or asked for."""
         if principal in self._super_users:
             return Decision(True, f"{principal} is a super user")
+        if not self.is_loaded:
+            return Decision(False, "the ACLs have not been read yet")
         found = list(self.acls.matching_resources(*resource))
         if not found:
             return Decision(
@@ -141,16 +165,10 @@ class Authorizer:
         permission: Permission,
         operations: tuple[Operation, ...],
     ) -> AclBinding | None:
-        principal, host = who
         for resource in resources:
-            for entry in sorted(self.acls.entries_at(resource)):
-                if (
-                    entry.permission is permission
-                    and entry.principal in (principal, WILDCARD_PRINCIPAL)
-                    and entry.host in (host, WILDCARD)
-                    and entry.operation in (Operation.ALL, *operations)
-                ):
-                    return AclBinding(resource, entry)
+            entry = self.acls.find_entry(resource, who, permission, (Operation.ALL, *operations))
+            if entry is not None:
+                return AclBinding(resource, entry)
         return None
 
 
@@ -175,12 +193,3 @@ def _join_names(
 
 def _begins_with_any(name: str, prefixes: set[str], lengths: list[int]) -> bool:
     return any(name[:length] in prefixes for length in lengths if length <= len(name))
-
-
-def parse_super_users(text: str) -> frozenset[str]:
-    """The principals of `super.users`, which are separated by semicolons. Raises ValueError."""
-    users = [word.strip() for word in text.split(";") if word.strip()]
-    wrong = [word for word in users if ":" not in word]
-    if wrong:
-        raise ValueError(f"{wrong[0]!r} is not of the form type:name")
-    return frozenset(users)

@@ -1,0 +1,4 @@
+"""The ACLs in the metadata store, and the requests about them.
+
+Zone: deterministic.
+"""

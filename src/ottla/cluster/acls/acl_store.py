@@ -1,0 +1,257 @@
+"""Keeps the authorizer's ACLs equal to those in the metadata store, and changes them there.
+
+Zone: deterministic. `znodes.acl_nodes` has the layout, which is that of Apache Kafka 3.9.
+
+1. In each new session, before the broker registers, all ACLs are read, some hundred nodes at a time. Before the first
+   time everything is denied; later the ACLs that were known count until they are replaced.
+2. The parents of the notifications are watched. A notification names a resource, whose node is read again. One that
+   cannot be read, or was removed before this broker read it, causes all ACLs to be read again.
+3. A node that cannot be read may contain a denial. So everything is denied at its resource, until it is repaired.
+4. Without a session this broker decides by the ACLs that it has, as Apache Kafka does. Its records are then protected
+   by the controller, which elects other leaders.
+
+A change is a multi of the resource's node, on the condition of its version, and the notification.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from ottla.acls import AclEntry, ResourcePattern
+from ottla.cluster.store.watches import WatchedStore
+from ottla.cluster.store.workflow import Workflow, read_children, read_node, read_nodes, run_workflow, submit_multi
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import Purgatory
+from ottla.seams import Clock, Failure, Kind, Node, Op
+from ottla.security.authorization.authorizer import Authorizer
+from ottla.znodes.acl_nodes import (
+    ACL_CHANGES,
+    ACL_TYPE_PATHS,
+    PERSISTENT_ACL_PATHS,
+    acl_path,
+    change_of,
+    decode_acls,
+    decode_change,
+    encode_acls,
+)
+
+logger = logging.getLogger(__name__)
+
+NODES_AT_ONCE: Final = 250
+"""Nodes that are read together."""
+KEPT_NS: Final = 60 * 60 * 1_000_000_000
+"""How long a notification stays, as in Kafka: an hour."""
+AGAIN_MS: Final = 500
+"""Delay before a request is repeated that the store did not answer."""
+NODE_MAX: Final = 250_000
+"""Most bytes of a node that is written: some thousand ACLs, which are decoded in one turn. ZooKeeper refuses 1 MiB."""
+_TRIES: Final = 10
+"""Attempts of a change before it fails because other brokers keep changing the same ACLs."""
+_LANE: Final = "acl changes"
+
+Entries = frozenset[AclEntry]
+AclEdit = Callable[[Entries], Entries]
+"""Computes the new ACLs of a resource from the present ones. Raises ApiError."""
+
+
+class AclsChanged(NamedTuple):
+    """The ACLs of a resource before and after a change."""
+
+    before: Entries
+    after: Entries
+
+
+class AclStore:
+    """The ACLs of the cluster as the metadata store has them."""
+
+    def __init__(self, store: WatchedStore, authorizer: Authorizer, clock: Clock, purgatory: Purgatory) -> None:
+        self._store = store
+        self._authorizer = authorizer
+        self._clock = clock
+        self._purgatory = purgatory
+        self._feeds = {parent: _Feed(parent) for parent in ACL_CHANGES}
+
+    # -- all of them -------------------------------------------------------------------------------------------------
+
+    def read_all(self) -> Workflow[None]:
+        """Read all ACLs, and begin to watch. Raises Failure."""
+        yield from _ensure_parents()
+        # The watches first: a change after this read causes a notification.
+        for feed in self._feeds.values():
+            for name in (yield from read_children(feed.parent, feed.watcher(self._on_notification))):
+                feed.seen.setdefault(name, self._clock.now().mono_ns)
+        yield from self._read_resources()
+        self._authorizer.mark_loaded()
+
+    def _read_resources(self) -> Workflow[None]:
+        found: set[ResourcePattern] = set()
+        for path, kind, pattern_type in ACL_TYPE_PATHS:
+            names = yield from read_children(path)
+            resources = [ResourcePattern(kind, name, pattern_type) for name in names]
+            found.update(resources)
+            yield from self._reload_resources(resources)
+        for resource in [known for known in self._authorizer.acls.select_resources() if known not in found]:
+            self._authorizer.replace_acls(resource, ())
+
+    def _reload_resources(self, resources: Sequence[ResourcePattern]) -> Workflow[None]:
+        for begin in range(0, len(resources), NODES_AT_ONCE):
+            some = resources[begin : begin + NODES_AT_ONCE]
+            nodes = yield from read_nodes([acl_path(each) for each in some])
+            self._apply_nodes(zip(some, nodes, strict=True))
+
+    def _apply_nodes(self, found: Iterable[tuple[ResourcePattern, Node | None]]) -> None:
+        for resource, node in found:
+            try:
+                entries = _entries_in(resource, node)
+            except ValueError as error:
+                logger.error(
+                    "everything is denied at %s, whose ACLs cannot be read: %s; repair the node, or delete it and"
+                    " create the ACLs again", resource, error,
+                )  # fmt: skip
+                self._authorizer.deny_resource(resource)
+            else:
+                self._authorizer.replace_acls(resource, entries)
+
+    # -- notifications -----------------------------------------------------------------------------------------------
+
+    def _on_notification(self, feed: _Feed) -> None:
+        if feed.is_reading:
+            feed.read_again = True
+            return
+        feed.is_reading, feed.read_again = True, False
+        run_workflow(self._store, self._read_notifications(feed), partial(self._on_notifications_read, feed))
+
+    def _on_notifications_read(self, feed: _Feed, outcome: Failure | ApiError | None) -> None:
+        feed.is_reading = False
+        if outcome is not None:
+            self._purgatory.continue_after(AGAIN_MS, lambda: self._on_notification(feed))
+        elif feed.read_again:
+            self._on_notification(feed)
+
+    def _read_notifications(self, feed: _Feed) -> Workflow[None]:
+        names = yield from read_children(feed.parent, feed.watcher(self._on_notification))
+        fresh = [name for name in names if name not in feed.seen]
+        named: dict[ResourcePattern, None] = {}
+        for begin in range(0, len(fresh), NODES_AT_ONCE):
+            paths = [f"{feed.parent}/{name}" for name in fresh[begin : begin + NODES_AT_ONCE]]
+            nodes = yield from read_nodes(paths)
+            changed = [_resource_in(path, node) for path, node in zip(paths, nodes, strict=True)]
+            if None in changed:
+                yield from self._read_resources()
+                named.clear()
+                break
+            named.update((resource, None) for resource in changed if resource is not None)
+        yield from self._reload_resources(list(named))
+        # The time of the first read counts, not the time of creation, whose clock is another broker's.
+        now_ns = self._clock.now().mono_ns
+        feed.seen = {name: feed.seen.get(name, now_ns) for name in names}
+        yield from _remove_old(feed, now_ns)
+
+    # -- changes -----------------------------------------------------------------------------------------------------
+
+    def change_acls(self, resource: ResourcePattern, edit: AclEdit) -> Workflow[AclsChanged]:
+        """Change the ACLs of a resource. Raises Failure; ApiError if they cannot be read, or keep changing.
+
+        An attempt without an answer is repeated on what the store has then, because an edit that was made has no effect
+        the second time.
+        """
+        path, first = acl_path(resource), None
+        for _ in range(_TRIES):
+            node = yield from read_node(path)
+            try:
+                present = _entries_in(resource, node)
+            except ValueError as error:
+                text = f"the ACLs of {resource} cannot be read, so they cannot be changed: {error}"
+                raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from None
+            first, after = present if first is None else first, edit(present)
+            if after == present or (yield from _submit_change(resource, _change_op(path, node, after))):
+                # This broker does not wait for its own notification: the client may use the ACLs next.
+                self._authorizer.replace_acls(resource, after)
+                return AclsChanged(first, after)
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"other brokers keep changing the ACLs of {resource}; try again")
+
+
+class _Feed:
+    """One parent of notifications."""
+
+    __slots__ = ("is_reading", "parent", "read_again", "seen", "watch")
+
+    def __init__(self, parent: str) -> None:
+        self.parent = parent
+        self.seen: dict[str, int] = {}
+        """Notifications that exist and were read, with the monotonic time of that."""
+        self.is_reading = self.read_again = False
+        self.watch: Callable[[], None] | None = None
+
+    def watcher(self, on_notification: Callable[[_Feed], None]) -> Callable[[], None]:
+        """The callback of the watch: always the same, so that it is registered once."""
+        if self.watch is None:
+            self.watch = partial(on_notification, self)
+        return self.watch
+
+
+def _ensure_parents() -> Workflow[None]:
+    """Create the nodes that are missing. Another broker may do so at the same time."""
+    for _ in range(_TRIES):
+        present = yield from read_nodes(PERSISTENT_ACL_PATHS)
+        missing = [Op("create", path) for path, node in zip(PERSISTENT_ACL_PATHS, present, strict=True) if node is None]
+        if not missing:
+            return
+        try:
+            yield from submit_multi(_LANE, missing)
+        except Failure as failure:
+            if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN):
+                raise
+    raise Failure(Kind.CONFLICT, "the nodes of ACLs are still missing")
+
+
+def _entries_in(resource: ResourcePattern, node: Node | None) -> Entries:
+    """The ACLs in a resource's node. Raises ValueError."""
+    return frozenset() if node is None else decode_acls(acl_path(resource), node.data)
+
+
+def _resource_in(path: str, node: Node | None) -> ResourcePattern | None:
+    """The resource that a notification names; None: it is not known what has changed."""
+    if node is None:  # removed as an old one before this broker read it
+        return None
+    try:
+        return decode_change(path, node.data)
+    except ValueError as error:
+        logger.error("reading all ACLs again, because of a notification that cannot be read: %s", error)
+        return None
+
+
+def _change_op(path: str, node: Node | None, after: Entries) -> Op:
+    """The operation that stores the ACLs. Raises ApiError POLICY_VIOLATION if they are too many for a node."""
+    if node is not None and not after:
+        return Op("delete", path, version=node.version)
+    content = encode_acls(after)
+    if len(content) > NODE_MAX:
+        text = f"the ACLs of a resource may have {NODE_MAX} bytes in the metadata store, not {len(content)}"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, text)
+    return Op("create", path, content) if node is None else Op("put", path, content, node.version)
+
+
+def _submit_change(resource: ResourcePattern, op: Op) -> Workflow[bool]:
+    """Submit a change and its notification. Returns False when another writer changed the node, or may have."""
+    change = change_of(resource)
+    try:
+        yield from submit_multi(f"acl {op.path}", [op, Op("sequential", change.path_prefix, change.data)])
+    except Failure as failure:
+        if failure.kind in (Kind.CONFLICT, Kind.UNKNOWN):
+            return False
+        raise
+    return True
+
+
+def _remove_old(feed: _Feed, now_ns: int) -> Workflow[None]:
+    """Remove old notifications. Another broker may have been faster."""
+    for name in [name for name, seen_ns in feed.seen.items() if now_ns - seen_ns > KEPT_NS]:
+        try:
+            yield from submit_multi(_LANE, [Op("delete", f"{feed.parent}/{name}")])
+        except Failure as failure:
+            logger.debug("could not remove the notification %s: %s", name, failure)
+        feed.seen.pop(name, None)
