@@ -20,6 +20,7 @@ from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas
 from ottla.server.disks.descriptors import Descriptors
 from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
+from ottla.server.login_files import read_users
 from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
@@ -56,6 +57,10 @@ class RealNetwork:
     def pause_reading(self, peer: Peer, until_ns: int) -> None:
         """Read nothing from this peer before that time."""
         peer.pause_reading(until_ns)  # type: ignore[attr-defined]  # see the class
+
+    def set_frame_bounds(self, peer: Peer, least: int, most: int | None) -> None:
+        """Set the sizes of the frames that this peer may send."""
+        peer.set_frame_bounds(least, most)  # type: ignore[attr-defined]  # see the class
 
     def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line."""
@@ -129,7 +134,10 @@ class Shell:
         self._watch = watch
         self._turns = CompletionQueue(loop)
         limits = TrafficLimits(
-            config.socket_request_max_bytes, config.queued_max_request_bytes, config.connections_max_idle_ms
+            config.socket_request_max_bytes,
+            config.queued_max_request_bytes,
+            config.connections_max_idle_ms,
+            first_frame_bytes=config.first_frame_limits,
         )
         self.traffic = ConnectionManager(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
@@ -142,7 +150,14 @@ class Shell:
         self._store = outside_store(config, loop, self._turns)
         entropy = RealEntropy()
         self.world = World(
-            self._turns.clock, entropy, disks, network, self._workers, self._store, broker_secret=broker_secret
+            self._turns.clock,
+            entropy,
+            disks,
+            network,
+            self._workers,
+            self._store,
+            broker_secret=broker_secret,
+            sasl_users=read_users(config.ottla_sasl_users_file),
         )
         self._quotas = Quotas(self.traffic, _connection_limits(config))
         self._listening = listening or {}

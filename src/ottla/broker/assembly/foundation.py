@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla.broker.alarm import SharedAlarm
+from ottla.broker.assembly.login import LoginWing, build_login
 from ottla.broker.containment import Containment
 from ottla.broker.dispatch import Dispatch
 from ottla.broker_client import BrokerClient
@@ -43,6 +44,7 @@ class Foundation(NamedTuple):
     peers: BrokerClient
     """Sends requests to other brokers."""
     dispatch: Dispatch
+    login: LoginWing
 
     @property
     def node_id(self) -> int:
@@ -57,6 +59,7 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
     containment = Containment(network, clock)
     purgatory = Purgatory(alarm, containment.contain_callback)
     cluster = Cluster(config, purgatory, on_change)
+    login = build_login(config, world, purgatory)
     dispatch = Dispatch(
         network,
         lambda action: purgatory.look_after(SLICE_PAUSE_MS, action),
@@ -64,6 +67,7 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
         world.store is None,
         bool(world.broker_secret),
         containment,
+        login.clients if config.sasl_listeners else None,
     )
     return Foundation(
         config,
@@ -78,4 +82,5 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
         ImageLeaders(lambda: cluster.image),
         BrokerClient(network, clock, config.node_id),
         dispatch,
+        login,
     )
