@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.rows import ConfigError
 from ottla.metrics import Registry
-from ottla.seams import Done, Failure, Inputs, Part, Peer, Slot, World
+from ottla.seams import Done, Failure, Inputs, Kind, Part, Peer, Slot, World
 from ottla.server.connections.broker_connection import ConnectionContext
+from ottla.server.connections.broker_handshake import BrokerCredential
 from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
 from ottla.server.connections.inter_broker_client import InterBrokerClient
 from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable_host
@@ -141,7 +143,9 @@ class Shell:
         )
         self.traffic = ConnectionManager(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
-        wiring = ConnectionContext(loop, watch, self._turns, traffic.pool, traffic.view, broker_secret)
+        wiring = ConnectionContext(
+            loop, watch, self._turns, traffic.pool, traffic.view, broker_secret or _credential(config)
+        )
         self._calls = InterBrokerClient(loop, self._turns, config.node_id, wiring)
         self._workers = RealWorkers(self._turns)
         self.descriptors = Descriptors(descriptors)
@@ -233,6 +237,17 @@ class Shell:
         self.traffic.close_all()
         self._workers.stop_processes()
         self._turns.stop_threads()
+
+
+def _credential(config: BrokerConfig) -> BrokerCredential | None:
+    """What this broker logs in to others with, if it has to; a broker that is alone calls no other. Raises Failure."""
+    if config.zookeeper_connect is None:
+        return None
+    try:
+        found = config.inter_broker_credential
+    except ConfigError as error:
+        raise Failure(Kind.NOT_DONE, str(error)) from None
+    return None if found is None else BrokerCredential(*found)
 
 
 def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
