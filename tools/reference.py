@@ -28,6 +28,7 @@ _SECTIONS: Final = {
     "LogConfig": "Logs",
     "ReplicationConfig": "Replication and the cluster",
     "CoordinatorConfig": "Groups and transactions",
+    "SaslConfig": "Logins by SASL",
     "BrokerConfig": "Others",
 }
 """Headings of the classes that hold rows; a class that is not named here is its own heading."""

@@ -199,3 +199,11 @@ def test_error_codes_are_kafkas(broker) -> None:
     assert answer.error_message == "Authentication failed: Invalid username or password"
     assert raw.ended
     raw.sock.close()
+
+
+def test_signed_tokens_are_refused_at_the_start() -> None:
+    config = listening(
+        **{"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "https://issuer/keys"}
+    )
+    with pytest.raises(Failure, match="cannot check the signatures"), EmbeddedBroker(config=config):
+        pass

@@ -30,7 +30,7 @@ class LoginWing(NamedTuple):
 def build_login(config: BrokerConfig, world: World, purgatory: Purgatory) -> LoginWing:
     """Create the objects. A listener with SASL also accepts the mechanism of brokers that share a secret.
 
-    Raises Failure when the file of users cannot be used.
+    Raises Failure when the file of users cannot be used, and when nothing checks the signatures of bearer tokens.
     """
     brokers = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
     # A restart changes the salts of unknown users, unless the brokers share a secret.
@@ -39,6 +39,9 @@ def build_login(config: BrokerConfig, world: World, purgatory: Purgatory) -> Log
     listeners: dict[str, ListenerLogin] = {}
     for name, listener in config.sasl_listeners.items():
         names = (*listener.mechanisms, MECHANISM) if brokers is not None else listener.mechanisms
+        if listener.bearer is not None and not listener.bearer.is_unsecured and name not in world.token_signatures:
+            text = f"listener {name}: this version cannot check the signatures of bearer tokens"
+            raise Failure(Kind.NOT_DONE, text)
         settings = SaslSettings(names, listener.max_receive_size, listener.reauth_ms)
         mechanisms = Mechanisms(listener, users, world.entropy, world.token_signatures.get(name), brokers)
         listeners[name] = ListenerLogin(settings, mechanisms.start_exchange)

@@ -13,11 +13,11 @@ from ottla.seams import Entropy, TokenSignatures
 from ottla.security.broker_login import BrokerLogin
 from ottla.security.broker_proof import MECHANISM
 from ottla.security.sasl.mechanism import SaslExchange
-from ottla.security.sasl.oauthbearer import BearerTokens, OauthBearerExchange, TokenRefused
+from ottla.security.sasl.oauthbearer import BearerTokens, OauthBearerExchange
 from ottla.security.sasl.plain import PlainExchange, StaticPasswords
 from ottla.security.sasl.scram import ScramExchange, TokenCredentials
 from ottla.security.sasl.scram_credentials import MECHANISMS
-from ottla.security.sasl.token_claims import CheckedTokens, ClaimRules, Claims, UnsecuredTokens
+from ottla.security.sasl.token_claims import CheckedTokens, ClaimRules, UnsecuredTokens
 from ottla.security.sasl.users import SaslUsers
 
 _NONCE: Final = 24
@@ -72,14 +72,6 @@ class _EitherPasswords:
         return first or (second and not self._first.has_user(user))
 
 
-class _NoKeys:
-    """Refuses every token: nothing can check signatures."""
-
-    def claims_of(self, token: str) -> Claims:
-        """Raises TokenRefused."""
-        raise TokenRefused(f"no keys to check the signature of a token of {len(token)} characters")
-
-
 def _bearer_tokens(listener: SaslListener, signatures: TokenSignatures | None) -> BearerTokens | None:
     settings = listener.bearer
     if settings is None:
@@ -95,4 +87,5 @@ def _bearer_tokens(listener: SaslListener, signatures: TokenSignatures | None) -
     )
     if settings.is_unsecured:
         return CheckedTokens(UnsecuredTokens(), rules)
-    return CheckedTokens(signatures or _NoKeys(), rules)
+    assert signatures is not None, "signed tokens without keys"
+    return CheckedTokens(signatures, rules)
