@@ -185,6 +185,9 @@ class HandNetwork:
         elif isinstance(slot, Call):
             slot.line.answer(slot, b"".join(slot.parts))
 
+    def set_frame_bounds(self, peer, least: int, most: int | None) -> None:
+        peer.frame_bounds = least, most
+
     def close_connection(self, peer, why: str) -> None:
         self.closed.append(why)
 

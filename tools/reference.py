@@ -29,6 +29,7 @@ _SECTIONS: Final = {
     "ReplicationConfig": "Replication and the cluster",
     "CoordinatorConfig": "Groups and transactions",
     "AuthorizerConfig": "Authorization",
+    "SaslConfig": "Logins by SASL",
     "BrokerConfig": "Others",
 }
 """Headings of the classes that hold rows; a class that is not named here is its own heading."""

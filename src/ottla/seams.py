@@ -17,9 +17,10 @@ The laws, checked by one contract suite (tests/contract) against every implement
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from ottla.errors import OperatingError
 
@@ -317,6 +318,14 @@ class Network(Protocol):
         """Read nothing from this peer before that time (quota)."""
         ...
 
+    def set_frame_bounds(self, peer: Peer, least: int, most: int | None) -> None:
+        """Set the sizes of the frames that this peer may send from now on; None: the limit of the configuration.
+
+        Checked before memory is taken for a frame. A new connection of a listener with SASL begins with the bounds that
+        `BrokerConfig.first_frame_limits` states.
+        """
+        ...
+
     def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line that states why."""
         ...
@@ -419,6 +428,14 @@ class Inputs(Protocol):
         ...
 
 
+class TokenSignatures(Protocol):
+    """Checks the signatures of bearer tokens, with keys that the shell keeps up to date."""
+
+    def claims_of(self, token: str) -> Mapping[str, Any]:
+        """The claims of a token whose signature is right. Raises `ottla.security.sasl.oauthbearer.TokenRefused`."""
+        ...
+
+
 class World(NamedTuple):
     """All seams of a broker."""
 
@@ -432,3 +449,7 @@ class World(NamedTuple):
     """The metadata store outside; None: the broker uses the embedded one on its first disk."""
     broker_secret: bytes | None = None
     """The secret that brokers prove to know before a connection counts as a broker's; None: its listener decides."""
+    sasl_users: Mapping[str, str] = MappingProxyType({})
+    """The lines of `ottla.sasl.users.file`: user → password or credentials."""
+    token_signatures: Mapping[str, TokenSignatures] = MappingProxyType({})
+    """For listeners that accept signed bearer tokens, by name."""

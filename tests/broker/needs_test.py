@@ -15,7 +15,7 @@ OPERATIONS = {
     "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
     "IdempotentWrite",
 }  # fmt: skip
-OPEN = {"ApiVersions"}
+OPEN = {"ApiVersions", "SaslAuthenticate", "SaslHandshake"}
 """Needs no permission: it is sent before authentication."""
 NEEDS = {
     # First the resource of the request itself, then others that it may name.
@@ -36,6 +36,8 @@ NEEDS = {
     "SyncGroup": "Read Group",
     "DescribeGroups": "Describe Group",
     "ListGroups": "Describe Group, Describe Cluster",
+    "SaslHandshake": "",
+    "SaslAuthenticate": "",
     "ApiVersions": "",
     "CreateTopics": "Create Cluster, Create Topic, DescribeConfigs Topic",
     "DeleteTopics": "Delete Topic",

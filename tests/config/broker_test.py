@@ -127,7 +127,8 @@ def test_an_unknown_topic_key_names_the_nearest_one():
 @pytest.mark.parametrize(
     "name",
     ["process.roles", "controller.quorum.voters", "ssl.keystore.location",
-     "sasl.enabled.mechanisms", "listener.name.internal.ssl.key.password", "remote.log.storage.system.enable"],
+     "sasl.kerberos.service.name", "sasl.login.class", "listener.name.internal.ssl.key.password",
+     "remote.log.storage.system.enable"],
 )  # fmt: skip
 def test_a_known_but_unsupported_key_gets_one_clear_line(name):
     _, warnings = BrokerConfig.from_properties({name: "x"})

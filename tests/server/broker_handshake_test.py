@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from ottla.seams import Failure
-from ottla.server.connections.broker_handshake import SECRET_MAX, NotABroker, new_secret, prove_to_broker, read_secret
+from ottla.server.connections.broker_handshake import (
+    SECRET_MAX,
+    BrokerCredential,
+    NotABroker,
+    new_secret,
+    prove_to_broker,
+    read_secret,
+)
 from ottla.server.embedded import EmbeddedBroker
 
 SECRET = b"sixteen bytes and more"
@@ -48,7 +55,7 @@ def test_a_broker_whose_secret_cannot_be_read_does_not_start(tmp_path) -> None:
         EmbeddedBroker(config=config).start()
 
 
-def prove(bootstrap: str, secret: bytes) -> None:
+def prove(bootstrap: str, secret: bytes | BrokerCredential) -> None:
     async def run() -> None:
         host, _, port = bootstrap.rpartition(":")
         with socket.create_connection((host, int(port)), 10) as sock:
@@ -70,5 +77,34 @@ def test_both_sides_have_to_know_the_secret(tmp_path, caplog) -> None:
 
 @pytest.mark.slow
 def test_a_broker_without_a_secret_does_not_pass_for_one() -> None:
-    with EmbeddedBroker() as broker, pytest.raises(NotABroker, match="closed the connection"):
+    with EmbeddedBroker() as broker, pytest.raises(NotABroker, match="does not offer the mechanism"):
         prove(broker.bootstrap, SECRET)
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory: pytest.TempPathFactory):
+    users = tmp_path_factory.mktemp("users") / "users.properties"
+    users.write_text("broker=broker-word\n")
+    users.chmod(0o600)
+    config = {
+        "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
+        "ottla.sasl.users.file": str(users),
+        "connection.failed.authentication.delay.ms": "1",
+    }
+    with EmbeddedBroker(config=config) as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_broker_logs_in_by_sasl(secure, mechanism: str, caplog) -> None:
+    prove(secure.bootstrap, BrokerCredential(mechanism, "broker", "broker-word"))
+    wrong = BrokerCredential(mechanism, "broker", "broker-guess")
+    with pytest.raises(NotABroker, match="did not accept the user 'broker': Authentication failed"):
+        prove(secure.bootstrap, wrong)
+    assert "broker-guess" not in caplog.text + repr(wrong)
+
+
+def test_a_broker_that_does_not_offer_the_mechanism() -> None:
+    with EmbeddedBroker() as broker, pytest.raises(NotABroker, match="does not offer the mechanism PLAIN"):
+        prove(broker.bootstrap, BrokerCredential("PLAIN", "broker", "broker-word"))

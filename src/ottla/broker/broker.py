@@ -27,7 +27,6 @@ from ottla.replication.fetch.fetch import FetchHandler
 from ottla.replication.produce.verifier import Verifier
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.seams import Done, Failure, Gate, Peer, Session, Slot
-from ottla.security.broker_login import BrokerLogin
 from ottla.types import Endpoint
 
 _WARM_NS: Final = 500_000
@@ -45,8 +44,6 @@ class Wings(NamedTuple):
     verifier: Verifier
     """Asks transaction coordinators for this broker's leaders."""
     fetch: FetchHandler
-    login: BrokerLogin | None
-    """None: the brokers of this cluster share no secret."""
     startup: Startup
     ready_check: ReadyCheck
     metrics: Registry
@@ -79,8 +76,10 @@ class Broker:
         self._replicas = wings.replicas
         self._coordinators = wings.coordinators
         self._fetch = wings.fetch
-        self._login = wings.login
         self._rights = base.rights
+        self.login = base.login.clients
+        self.users = base.login.users
+        """The users that can log in."""
         self._startup = wings.startup
         self._ready_check = wings.ready_check
         self._left = False
@@ -156,10 +155,9 @@ class Broker:
         """Drop the requests of a connection that has ended."""
         self._fetch.on_gone(peer)
         self._dispatch.on_gone(peer)
-        if self._login is not None:
-            self._login.on_gone(peer)
         if self._rights is not None:
             self._rights.on_gone(peer)
+        self.login.on_gone(peer)
         self.end_turn()
 
     def on_alarm(self) -> None:

@@ -11,7 +11,7 @@ gets metadata of a cluster that this broker does not know yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from struct import Struct
@@ -33,8 +33,9 @@ from ottla.requests import (
     RightsOf,
     handlers_of,
 )
-from ottla.seams import Failure, Gate, Network, Peer, Slot
+from ottla.seams import Failure, Gate, Network, Part, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
+from ottla.security.client_login import ClientLogin
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
 from ottla.wire.codec import decode, encode
 from ottla.wire.errors import MalformedMessage
@@ -108,6 +109,7 @@ class Dispatch:
         brokers_log_in: bool = False,
         containment: Containment | None = None,
         rights_of: RightsOf | None = None,
+        login: ClientLogin | None = None,
     ) -> None:
         """later: calls a function in a turn of its own, soon.
 
@@ -115,6 +117,7 @@ class Dispatch:
         is_alone: there can be no other broker, so such requests come from this one or are forged.
         brokers_log_in: only connections with BROKER_PRINCIPAL belong to brokers.
         rights_of: what a connection may do; None: there is no authorizer.
+        login: judges the frames of connections that have not logged in; None: no listener has SASL.
         """
         self.sliced = SlicedRequests(
             network,
@@ -131,6 +134,7 @@ class Dispatch:
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
         self._rights_of = rights_of
+        self._login = login
         self._early: dict[Peer, tuple[Slot, memoryview]] | None = None
         """Requests of clients that wait while only brokers are served; None when all are served."""
         self.hot: dict[int, HotApi] = {}
@@ -166,6 +170,11 @@ class Dispatch:
         """Handle one request; respond now, or later through the slot. Raises HalfChanged."""
         key = version = correlation_id = -1
         try:
+            login = self._login
+            if login is not None and slot.peer not in login.served:
+                gate = login.judge_frame(slot, frame, self._refusal_of_login)
+                if gate is not None:
+                    return gate
             # The hot path reads the header inline; flexible versions with tags or a bad length take the full decoder.
             if len(frame) >= _HEADER_MIN:
                 key, version, correlation_id, length = _FIRST.unpack_from(frame)
@@ -189,6 +198,20 @@ class Dispatch:
             decoded = partial(self._decode_again, key, version, frame)
             self.containment.contain_defect(error, slot, key, version, correlation_id, decoded)
             return Gate.NEXT
+
+    @staticmethod
+    def _refusal_of_login(frame: memoryview) -> Sequence[Part] | None:
+        """The response to a request that is sent in the middle of a login; None: the API has none for the whole."""
+        key, version, correlation_id, _, _ = decode_request_header(frame)
+        text = f"Unexpected Kafka request of type {name_of(key)} during SASL authentication."
+        api = API_TABLE.get(key)
+        if api is None or not api.min_version <= version <= api.max_version:
+            return None
+        # An error in each element would need the decoded request: that is too much work for a peer without a login.
+        if not any(field.name == "error_code" and field.exists_in(version) for field in api.response.FIELDS):
+            return None
+        response: Any = error_response(key, ApiError(ErrorCode.ILLEGAL_SASL_STATE, text))
+        return [response_header(key, version, correlation_id), *encode(response, version)]
 
     def _decode_again(self, key: int, version: int, frame: memoryview) -> Any | None:
         """The request of a hand-written handler as a message; None if the connection has to be closed."""

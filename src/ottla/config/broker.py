@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ottla.config.broker_authorizer import AuthorizerConfig
+from ottla.config.broker_sasl import SaslConfig
 from ottla.config.names import OLD_BROKER_NAMES, is_harmless, unknown_key_warning, unsupported_reason
 from ottla.config.rows import (
     INT_MAX,
@@ -24,11 +24,12 @@ from ottla.config.rows import (
     resolve_ms,
     rows_of,
 )
+from ottla.config.sasl_listeners import PLAIN, SaslListener, credential_of_broker, is_listener_key, sasl_listeners
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.types import Endpoint
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
 CLEANER_BUFFER_MIN: Final = 1 << 20
 """Minimum size in bytes of the map of keys of a compaction thread, as in Kafka."""
 _ADDRESS: Final = re.compile(r"[0-9A-Za-z._%-]+|[0-9A-Fa-f:.%]+")
@@ -39,13 +40,15 @@ _FLUSH: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 
 
 @dataclass(repr=False, frozen=True, slots=True)
-class BrokerConfig(AuthorizerConfig):
+class BrokerConfig(SaslConfig):
     """Settings of one broker. `BrokerConfig()` is valid: every key at its default.
 
     `given` has the text of the keys that were set, by their current names, so that the source of a value is known.
     """
 
     given: Mapping[str, str] = field(default_factory=dict, hash=False)
+    of_listeners: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The text of keys of single listeners, with their prefix `listener.name.`."""
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
@@ -54,9 +57,12 @@ class BrokerConfig(AuthorizerConfig):
         Raises ConfigError with the key if a value is invalid, alone or together with others.
         """
         warnings: list[str] = []
+        of_listeners = {name.lower(): properties[name] for name in properties if is_listener_key(name.lower())}
         given = _recognize_keys(properties, warnings)
         warnings += [f"{name} has no effect: {why}" for name in given if (why := BROKER_ROWS[name].unused)]
-        config = replace(cls(), given=given, **_parse_values(given))
+        if "sasl.jaas.config" in given:
+            warnings.append("sasl.jaas.config has no effect without the prefix listener.name.LISTENER.MECHANISM.")
+        config = replace(cls(), given=given, of_listeners=of_listeners, **_parse_values(given))
         _check_together(config)
         return config, warnings
 
@@ -93,6 +99,25 @@ class BrokerConfig(AuthorizerConfig):
         return parse_listeners("advertised.listeners", self.advertised_listeners, self.listener_security_protocol_map)
 
     @property
+    def sasl_listeners(self) -> dict[str, SaslListener]:
+        """The settings of the listeners with SASL, by name. Raises ConfigError."""
+        return sasl_listeners(self, self.endpoints, self.of_listeners)
+
+    @property
+    def first_frame_limits(self) -> dict[str, int]:
+        """The largest frame of a connection that has not begun to log in, by listeners with SASL."""
+        return {name: listener.first_frame_max for name, listener in self.sasl_listeners.items()}
+
+    @property
+    def inter_broker_credential(self) -> tuple[str, str, str] | None:
+        """Mechanism, user and password for other brokers; None: the listener between brokers has no SASL.
+
+        Raises ConfigError.
+        """
+        listener = self.sasl_listeners.get(self.inter_broker_listener)
+        return None if listener is None else credential_of_broker(self, listener)
+
+    @property
     def connections_by_address(self) -> dict[str, int]:
         """max.connections.per.ip.overrides: address → number."""
         return dict(map(_parse_connection_override, self.max_connections_per_ip_overrides))
@@ -111,7 +136,10 @@ class BrokerConfig(AuthorizerConfig):
 BROKER_ROWS: Final[Mapping[str, Row]] = {row.name: row for row in rows_of(BrokerConfig)}
 """Broker keys by name."""
 
-_ALIASES: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
+_ALIASES: Final = {
+    "broker.id": "node.id",
+    "log.dir": "log.dirs",
+}
 _CURRENT_NAMES: Final = frozenset(BROKER_ROWS) | frozenset(_ALIASES)
 
 
@@ -128,6 +156,8 @@ def _recognize_keys(properties: Mapping[str, str], warnings: list[str]) -> dict[
                 given[current] = text
         elif name in BROKER_ROWS:
             given[name] = text
+        elif is_listener_key(name.lower()):
+            pass  # they are in `of_listeners`
         elif name in _ALIASES:
             _take_alias(name, properties, given)
         else:
@@ -189,7 +219,20 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError("zookeeper.set.acl", "needs an owner of the nodes: set ottla.zookeeper.digest")
     if config.ottla_zookeeper_digest is not None and ":" not in config.ottla_zookeeper_digest:
         raise ConfigError("ottla.zookeeper.digest", "is not user:password")
+    _check_sasl(config)
     _check_limits(config)
+
+
+def _check_sasl(config: BrokerConfig) -> None:
+    """Check the listeners with SASL, and by what this broker logs in to others."""
+    for name, listener in config.sasl_listeners.items():
+        if PLAIN in listener.mechanisms and not listener.users and config.ottla_sasl_users_file is None:
+            raise ConfigError(
+                "sasl.enabled.mechanisms",
+                f"listener {name} has PLAIN without users; set listener.name.{name.lower()}.plain.sasl.jaas.config",
+            )
+    if "sasl.mechanism.inter.broker.protocol" in config.given:
+        _ = config.inter_broker_credential
 
 
 def _check_limits(config: BrokerConfig) -> None:

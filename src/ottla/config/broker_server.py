@@ -27,7 +27,6 @@ from ottla.config.topic import CODECS, GZIP_LEVEL
 _AT_ONCE: Final = "completed requests leave the purgatory at once"
 _COUNTERS: Final = "metrics are counters; the reader computes the rates"
 _NO_QUOTAS: Final = "there are no client quotas"
-_OPEN: Final = "this version has no authentication"
 _SESSION: Final = "sessions with the metadata store replace heartbeats; see zookeeper.session.timeout.ms"
 
 
@@ -160,22 +159,6 @@ class ServerConfig:
     )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms", Type.LONG, 600_000, "Time after which an unused connection is closed."
-    )
-    connection_failed_authentication_delay_ms: int = key(
-        "connection.failed.authentication.delay.ms",
-        Type.INT,
-        100,
-        "Delay before a failed authentication is answered.",
-        at_least(0),
-        importance=LOW,
-        unused=_OPEN,
-    )
-    connections_max_reauth_ms: int = key(
-        "connections.max.reauth.ms",
-        Type.LONG,
-        0,
-        "Lifetime of an authentication before it has to be renewed; 0 is unlimited.",
-        unused=_OPEN,
     )
     queued_max_requests: int = key(
         "queued.max.requests",

@@ -84,6 +84,7 @@ _NO_QUORUM = "there is no KRaft quorum here, the metadata store takes its place;
 _NO_TIER = "there is no remote tier; ignored"
 _NO_CLASSES = "Java classes cannot be loaded; ignored"
 _NOT_YET_SECURE = "this version has no authentication, encryption or authorization; ignored"
+_NO_KERBEROS = "GSSAPI (Kerberos) is not supported; ignored"
 _USE_LISTENERS = "give the address in listeners or advertised.listeners instead; ignored"
 
 UNSUPPORTED: Final = {
@@ -119,7 +120,8 @@ UNSUPPORTED_PREFIXES: Final = (
     ("rlmm.config.", _NO_TIER),
     ("log.remote.", _NO_TIER),
     ("ssl.", _NOT_YET_SECURE),
-    ("sasl.", _NOT_YET_SECURE),
+    ("sasl.kerberos.", _NO_KERBEROS),
+    ("sasl.", "brokers do not read this setting of SASL; ignored"),
     ("security.providers", _NOT_YET_SECURE),
     ("delegation.token.", _NOT_YET_SECURE),
     ("password.encoder.", _NOT_YET_SECURE),

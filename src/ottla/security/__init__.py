@@ -1,4 +1,4 @@
-"""Authentication of brokers among each other.
+"""Who a connection is, what it may do, how much of it.
 
 Zone: pure.
 """

@@ -1,15 +1,16 @@
-"""SaslHandshake and SaslAuthenticate for brokers that share a secret: identifies the connections of brokers.
+"""The exchange of brokers that share a secret: identifies the connections of brokers.
 
 Zone: deterministic. The accepting side of the exchange that `broker_proof` describes. A connection that has completed
 it gets the principal BROKER_PRINCIPAL; `ottla.broker.dispatch` requires that for requests that only brokers may send.
-
-API 17, version 1: tokens follow in SaslAuthenticate. API 36, versions 0-2.
+On a listener with SASL it is one more mechanism (`client_login`); on others it may begin at any time.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.errors import ApiError, ErrorCode
-from ottla.requests import Context, handles
+from ottla.requests import Context
 from ottla.seams import Entropy, Network, Peer
 from ottla.security.broker_proof import (
     BROKER_PRINCIPAL,
@@ -19,7 +20,7 @@ from ottla.security.broker_proof import (
     proof_of_accepting,
     proof_of_connecting,
 )
-from ottla.wire.apis import ApiKey
+from ottla.security.sasl.mechanism import Identity, SaslFailure
 from ottla.wire.messages import (
     SaslAuthenticateRequest,
     SaslAuthenticateResponse,
@@ -27,47 +28,73 @@ from ottla.wire.messages import (
     SaslHandshakeResponse,
 )
 
+BROKER: Final = Identity(BROKER_PRINCIPAL.partition(":")[2], principal_type=BROKER_PRINCIPAL.partition(":")[0])
+
+
+class BrokerExchange:
+    """One login of a broker."""
+
+    def __init__(self, secret: bytes, entropy: Entropy) -> None:
+        self._secret = secret
+        self._entropy = entropy
+        self._expected = b""
+        """The proof that the connection has to send next; empty: it has to send its nonce first."""
+        self.identity: Identity | None = None
+
+    def accept_token(self, token: bytes, _now_ms: int) -> bytes:
+        """Handle the nonce or the proof. Raises SaslFailure for a wrong proof, and for a nonce of another size."""
+        expected = self._expected
+        if not expected and len(token) == NONCE:
+            own = self._entropy.random_bytes("broker logins", NONCE)
+            self._expected = proof_of_connecting(self._secret, token, own)
+            return own + proof_of_accepting(self._secret, token, own)
+        if expected and matches_proof(token, expected):
+            self.identity = BROKER
+            return b""
+        raise SaslFailure("did not prove that it knows the secret of this cluster's brokers")
+
 
 class BrokerLogin:
-    """Authenticates connections of brokers."""
+    """Authenticates connections of brokers on listeners without SASL."""
 
     def __init__(self, secret: bytes, entropy: Entropy, network: Network) -> None:
         self._secret = secret
         self._entropy = entropy
         self._network = network
-        self._begun: dict[Peer, bytes] = {}
-        """The proof that a connection has to send next; empty: it has to send its nonce first."""
+        self._exchanges: dict[Peer, BrokerExchange] = {}
 
-    @handles(ApiKey.SASL_HANDSHAKE, 1, 1, early=True)
+    def new_exchange(self) -> BrokerExchange:
+        """Begin a login."""
+        return BrokerExchange(self._secret, self._entropy)
+
     def begin_login(self, context: Context, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
         """Agree on the mechanism. Errors: UNSUPPORTED_SASL_MECHANISM."""
-        self._begun.pop(context.peer, None)
-        if request.mechanism != MECHANISM:
+        self._exchanges.pop(context.peer, None)
+        if request.mechanism != MECHANISM or context.api_version < 1:
             return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[MECHANISM])
-        self._begun[context.peer] = b""
+        self._exchanges[context.peer] = self.new_exchange()
         return SaslHandshakeResponse(mechanisms=[MECHANISM])
 
-    @handles(ApiKey.SASL_AUTHENTICATE, 0, 2, early=True)
     def authenticate(self, context: Context, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | None:
         """Handle one step of the exchange. Raises ApiError ILLEGAL_SASL_STATE before `begin_login`.
 
         A wrong proof, or a nonce of another size, closes the connection with one log line.
         """
-        peer, content = context.peer, bytes(request.auth_bytes)
-        expected = self._begun.pop(peer, None)
-        if expected is None:
+        peer = context.peer
+        exchange = self._exchanges.get(peer)
+        if exchange is None:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "send SaslHandshake before SaslAuthenticate")
-        # 1. The nonce of the connecting broker. 2. Its proof. 3. Anything else closes the connection.
-        if not expected and len(content) == NONCE:
-            own = self._entropy.random_bytes("broker logins", NONCE)
-            self._begun[peer] = proof_of_connecting(self._secret, content, own)
-            return SaslAuthenticateResponse(auth_bytes=own + proof_of_accepting(self._secret, content, own))
-        if expected and matches_proof(content, expected):
+        try:
+            answer = exchange.accept_token(bytes(request.auth_bytes), 0)
+        except SaslFailure as failure:
+            del self._exchanges[peer]
+            self._network.close_connection(peer, str(failure))
+            return None
+        if exchange.identity is not None:
+            del self._exchanges[peer]
             peer.principal = BROKER_PRINCIPAL
-            return SaslAuthenticateResponse()
-        self._network.close_connection(peer, "did not prove that it knows the secret of this cluster's brokers")
-        return None
+        return SaslAuthenticateResponse(auth_bytes=answer)
 
     def on_gone(self, peer: Peer) -> None:
         """Forget the exchange of a connection that has ended."""
-        self._begun.pop(peer, None)
+        self._exchanges.pop(peer, None)

@@ -11,15 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.rows import ConfigError
 from ottla.metrics import Registry
-from ottla.seams import Done, Failure, Inputs, Part, Peer, Slot, World
+from ottla.seams import Done, Failure, Inputs, Kind, Part, Peer, Slot, World
 from ottla.server.connections.broker_connection import ConnectionContext
+from ottla.server.connections.broker_handshake import BrokerCredential
 from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
 from ottla.server.connections.inter_broker_client import InterBrokerClient
 from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable_host
 from ottla.server.disks.descriptors import Descriptors
 from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
+from ottla.server.login_files import read_users
 from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
@@ -56,6 +59,10 @@ class RealNetwork:
     def pause_reading(self, peer: Peer, until_ns: int) -> None:
         """Read nothing from this peer before that time."""
         peer.pause_reading(until_ns)  # type: ignore[attr-defined]  # see the class
+
+    def set_frame_bounds(self, peer: Peer, least: int, most: int | None) -> None:
+        """Set the sizes of the frames that this peer may send."""
+        peer.set_frame_bounds(least, most)  # type: ignore[attr-defined]  # see the class
 
     def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line."""
@@ -129,11 +136,16 @@ class Shell:
         self._watch = watch
         self._turns = CompletionQueue(loop)
         limits = TrafficLimits(
-            config.socket_request_max_bytes, config.queued_max_request_bytes, config.connections_max_idle_ms
+            config.socket_request_max_bytes,
+            config.queued_max_request_bytes,
+            config.connections_max_idle_ms,
+            first_frame_bytes=config.first_frame_limits,
         )
         self.traffic = ConnectionManager(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
-        wiring = ConnectionContext(loop, watch, self._turns, traffic.pool, traffic.view, broker_secret)
+        wiring = ConnectionContext(
+            loop, watch, self._turns, traffic.pool, traffic.view, broker_secret or _credential(config)
+        )
         self._calls = InterBrokerClient(loop, self._turns, config.node_id, wiring)
         self._workers = RealWorkers(self._turns)
         self.descriptors = Descriptors(descriptors)
@@ -142,7 +154,14 @@ class Shell:
         self._store = outside_store(config, loop, self._turns)
         entropy = RealEntropy()
         self.world = World(
-            self._turns.clock, entropy, disks, network, self._workers, self._store, broker_secret=broker_secret
+            self._turns.clock,
+            entropy,
+            disks,
+            network,
+            self._workers,
+            self._store,
+            broker_secret=broker_secret,
+            sasl_users=read_users(config.ottla_sasl_users_file),
         )
         self._quotas = Quotas(self.traffic, _connection_limits(config))
         self._listening = listening or {}
@@ -218,6 +237,17 @@ class Shell:
         self.traffic.close_all()
         self._workers.stop_processes()
         self._turns.stop_threads()
+
+
+def _credential(config: BrokerConfig) -> BrokerCredential | None:
+    """What this broker logs in to others with, if it has to; a broker that is alone calls no other. Raises Failure."""
+    if config.zookeeper_connect is None:
+        return None
+    try:
+        found = config.inter_broker_credential
+    except ConfigError as error:
+        raise Failure(Kind.NOT_DONE, str(error)) from None
+    return None if found is None else BrokerCredential(*found)
 
 
 def _connection_limits(config: BrokerConfig) -> ConnectionLimits:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from ottla.config.sasl_listeners import FRAME_MAX
 from ottla.errors import ErrorCode
 from ottla.seams import Instant
 from ottla.security.sasl.mechanism import Identity, SaslFailure
-from ottla.security.sasl.session import FRAME_MAX, SaslSession, SaslSettings, State, Verdict
+from ottla.security.sasl.session import SaslSession, SaslSettings, State, Verdict
 from ottla.wire.apis import ApiKey
 
 SECOND = 1_000_000_000

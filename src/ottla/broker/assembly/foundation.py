@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla.broker.alarm import SharedAlarm
+from ottla.broker.assembly.login import LoginWing, build_login
 from ottla.broker.containment import Containment
 from ottla.broker.dispatch import Dispatch
 from ottla.broker_client import BrokerClient
@@ -59,6 +60,8 @@ class Foundation(NamedTuple):
         """What a connection may do; None: there is no authorizer."""
         return None if self.rights is None else self.rights.rights_of
 
+    login: LoginWing
+
     @property
     def node_id(self) -> int:
         """This broker's number."""
@@ -74,6 +77,7 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
     cluster = Cluster(config, purgatory, on_change)
     audit = AuditLog(clock)
     authorizer, rights = _new_authorizer(config, world, audit)
+    login = build_login(config, world, purgatory)
     dispatch = Dispatch(
         network,
         lambda action: purgatory.look_after(SLICE_PAUSE_MS, action),
@@ -82,6 +86,7 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
         bool(world.broker_secret),
         containment,
         None if rights is None else rights.rights_of,
+        login.clients if config.sasl_listeners else None,
     )
     return Foundation(
         config,
@@ -99,6 +104,7 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
         audit,
         authorizer,
         rights,
+        login,
     )
 
 

@@ -22,7 +22,6 @@ from ottla.broker.startup import Startup
 from ottla.cluster.image import Delta
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Session, World
-from ottla.security.broker_login import BrokerLogin
 
 
 def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -> Broker:
@@ -50,13 +49,12 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     changes = ClusterChanges(base.cluster, seat, base.logs, replicas, coordinators, ready_check, listener)
     on_change.bind(changes.on_change)
 
-    login = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
     handlers.add_produce(base, transactions.verifier)
     fetch = handlers.add_fetch(base, replicas)
     handlers.add_cluster(base, metadata)
     handlers.add_replicas(base, metadata, replicas, ready_check.readiness)
     handlers.add_coordinators(base, markers, transactions, groups)
-    base.dispatch.add_handlers([login] if login is not None else [])
+    base.dispatch.add_handlers([base.login.clients])
     base.dispatch.hold_clients()
     return Broker(
         base,
@@ -68,7 +66,6 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
             coordinators,
             transactions.verifier,
             fetch,
-            login,
             startup,
             ready_check,
             build_metrics(base, seat, replicas, coordinators),

@@ -1,13 +1,12 @@
-"""Kafka's `sasl.jaas.config`: a login module's name and its options.
+"""Kafka's `sasl.jaas.config`, as clients set it.
 
-Zone: pure. Reads only the one-line form of client properties, not JAAS files.
+Zone: pure.
 """
 
 from __future__ import annotations
 
-import shlex
-
 from ottla.client.errors import ConfigError
+from ottla.config.jaas import parse_entry
 
 
 def parse_jaas(text: str) -> dict[str, str]:
@@ -16,21 +15,11 @@ def parse_jaas(text: str) -> dict[str, str]:
     Raises ConfigError, which does not quote the text, because it contains a password.
     """
     try:
-        words = shlex.split(text.strip().removesuffix(";"))
+        return parse_entry(text).options
     except ValueError as error:
-        raise ConfigError(f"sasl.jaas.config cannot be read: {error}", _EXAMPLE) from None
-    if len(words) < 2 or words[1].lower() not in _FLAGS:
-        raise ConfigError("sasl.jaas.config is not a module, a flag and options", _EXAMPLE)
-    options: dict[str, str] = {}
-    for word in words[2:]:
-        name, equals, value = word.partition("=")
-        if not name or not equals:
-            raise ConfigError("an option of sasl.jaas.config has no '='", _EXAMPLE)
-        options[name] = value
-    return options
+        raise ConfigError(f"sasl.jaas.config {error}", _EXAMPLE) from None
 
 
-_FLAGS = ("required", "requisite", "sufficient", "optional")
 _EXAMPLE = (
     'Write org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
     " or set sasl.username and sasl.password"

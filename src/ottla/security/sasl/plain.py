@@ -30,6 +30,10 @@ class StaticPasswords:
     def __init__(self, passwords: Mapping[str, str]) -> None:
         self._digests = {user: _digest_of(password) for user, password in passwords.items()}
 
+    def has_user(self, user: str) -> bool:
+        """Whether there is such a user."""
+        return user in self._digests
+
     def matches_password(self, user: str, password: str) -> bool:
         """Whether this is the password of the user. Digests are compared, so the length is not disclosed either."""
         expected = self._digests.get(user)

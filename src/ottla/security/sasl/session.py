@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
+from ottla.config.sasl_listeners import FRAME_MAX
 from ottla.errors import ErrorCode
 from ottla.seams import Instant
 from ottla.security.sasl.mechanism import Identity, SaslExchange, SaslFailure
@@ -26,8 +27,6 @@ from ottla.security.sasl.oauthbearer import OAUTHBEARER
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import SaslAuthenticateResponse, SaslHandshakeResponse
 
-FRAME_MAX: Final = 65_536
-"""Largest frame before the login is complete, unless a bearer token is expected."""
 _REAUTH_INTERVAL_NS: Final = 1_000_000_000
 _MS: Final = 1_000_000
 
@@ -78,6 +77,8 @@ class TokenAnswer(NamedTuple):
 
     response: SaslAuthenticateResponse
     close: bool = False
+    completes_login: bool = False
+    """Whether this was the last token of a login, or of a re-authentication."""
 
 
 class SaslSession:
@@ -140,6 +141,15 @@ class SaslSession:
         if self.state is State.START and error is ErrorCode.NONE:
             self.state = State.VERSIONS_SENT
 
+    @property
+    def has_end(self) -> bool:
+        """Whether the session ends at some time."""
+        return self._ends_ns is not None
+
+    def is_open(self, now: Instant) -> bool:
+        """Whether every request is served."""
+        return self.state is State.COMPLETE and not self._has_ended(now)
+
     def _has_ended(self, now: Instant) -> bool:
         return self._ends_ns is not None and now.mono_ns > self._ends_ns
 
@@ -186,7 +196,7 @@ class SaslSession:
             identity = self._exchange.identity
             if identity is None:
                 return TokenAnswer(SaslAuthenticateResponse(auth_bytes=answer))
-            return TokenAnswer(self._complete(identity, answer, now))
+            return TokenAnswer(self._complete(identity, answer, now), completes_login=True)
         except SaslFailure as error:
             return self._refuse_token(error)
 

@@ -20,7 +20,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from ottla.seams import Done, Failure, Kind
-from ottla.server.connections.broker_handshake import NotABroker, prove_to_broker
+from ottla.server.connections.broker_handshake import BrokerCredential, NotABroker, prove_to_broker
 from ottla.server.connections.buffers import BufferPool
 from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.poller import Watch
@@ -58,8 +58,8 @@ class ConnectionContext(NamedTuple):
     pool: BufferPool
     scratch: memoryview
     """The buffer that answers are received into; a connection is done with it when its callback returns."""
-    secret: bytes | None = None
-    """The secret by which brokers recognize each other; None: they do not log in."""
+    secret: bytes | BrokerCredential | None = None
+    """The secret by which brokers recognize each other, or this broker's credential; None: they do not log in."""
 
 
 class BrokerConnection:

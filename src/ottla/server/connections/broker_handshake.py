@@ -1,6 +1,7 @@
-"""The connecting side of the exchange by which brokers recognize each other, and the source of their secret.
+"""The connecting side of the logins of brokers to each other, and the source of their secret.
 
-Zone: real. `ottla.security.broker_proof` describes the exchange.
+Zone: real. Brokers that share a secret prove that (`ottla.security.broker_proof` describes the exchange); others log in
+by PLAIN or SCRAM, as `sasl.mechanism.inter.broker.protocol` states.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import os
 import secrets
 import socket
 import stat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from ottla.config.sasl_listeners import PLAIN
 from ottla.errors import ErrorCode
 from ottla.seams import Failure, Kind
 from ottla.security.broker_proof import (
@@ -24,6 +26,9 @@ from ottla.security.broker_proof import (
     proof_of_accepting,
     proof_of_connecting,
 )
+from ottla.security.sasl.mechanism import SaslFailure
+from ottla.security.sasl.scram_client import Exchange, scram_messages
+from ottla.security.sasl.scram_credentials import MECHANISMS
 from ottla.server.os_errors import failure_of
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode, encode_bytes
@@ -42,8 +47,21 @@ _HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
 
 
 class NotABroker(Exception):
-    """The other end did not prove that it knows the secret, or did not accept this broker's proof; the text names
-    the reason."""
+    """The other end did not prove that it knows the secret, or did not accept this broker's login; the text names the
+    reason."""
+
+
+class BrokerCredential(NamedTuple):
+    """What this broker logs in to others with."""
+
+    mechanism: str
+    """PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512."""
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        """Without the password."""
+        return f"BrokerCredential({self.mechanism}, {self.user!r})"
 
 
 def new_secret() -> bytes:
@@ -73,8 +91,13 @@ def read_secret(path: str) -> bytes:
     return secret
 
 
-async def prove_to_broker(loop: asyncio.AbstractEventLoop, sock: socket.socket, secret: bytes) -> None:
+async def prove_to_broker(
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, secret: bytes | BrokerCredential
+) -> None:
     """Authenticate a new connection to a broker, before any other request. Raises NotABroker, OSError."""
+    if isinstance(secret, BrokerCredential):
+        await _log_in(loop, sock, secret)
+        return
     # 1. The other broker has to offer the mechanism.
     answer = await _exchange_request(loop, sock, SaslHandshakeRequest(mechanism=MECHANISM), _HANDSHAKE_VERSION)
     if answer.error_code != ErrorCode.NONE:
@@ -91,6 +114,37 @@ async def prove_to_broker(loop: asyncio.AbstractEventLoop, sock: socket.socket, 
     answer = await _exchange_request(loop, sock, SaslAuthenticateRequest(auth_bytes=proof), _AUTHENTICATE_VERSION)
     if answer.error_code != ErrorCode.NONE:
         raise NotABroker("it did not accept this broker's proof")
+
+
+async def _log_in(loop: asyncio.AbstractEventLoop, sock: socket.socket, credential: BrokerCredential) -> None:
+    mechanism = credential.mechanism
+    answer = await _exchange_request(loop, sock, SaslHandshakeRequest(mechanism=mechanism), _HANDSHAKE_VERSION)
+    if answer.error_code != ErrorCode.NONE:
+        raise NotABroker(f"it does not offer the mechanism {mechanism}")
+    messages = _messages_of(credential)
+    message = next(messages)
+    while True:
+        request = SaslAuthenticateRequest(auth_bytes=message)
+        answer = await _exchange_request(loop, sock, request, _AUTHENTICATE_VERSION)
+        if answer.error_code != ErrorCode.NONE:
+            raise NotABroker(f"it did not accept the user {credential.user!r}: {answer.error_message}")
+        try:
+            message = messages.send(bytes(answer.auth_bytes))
+        except StopIteration:
+            return
+        except SaslFailure as failure:
+            raise NotABroker(str(failure)) from None
+
+
+def _messages_of(credential: BrokerCredential) -> Exchange:
+    if credential.mechanism == PLAIN:
+        return _plain_message(credential)
+    algorithm = MECHANISMS[credential.mechanism].algorithm
+    return scram_messages(algorithm, credential.user, credential.password, secrets.token_urlsafe(NONCE))
+
+
+def _plain_message(credential: BrokerCredential) -> Exchange:
+    yield f"\0{credential.user}\0{credential.password}".encode()
 
 
 async def _exchange_request(
@@ -116,6 +170,9 @@ async def _receive_bytes(loop: asyncio.AbstractEventLoop, sock: socket.socket, s
     while len(content) < size:
         more = await loop.sock_recv(sock, size - len(content))
         if not more:
-            raise NotABroker("it closed the connection; do all brokers have the same ottla.inter.broker.secret.file?")
+            raise NotABroker(
+                "it closed the connection; do all brokers have the same ottla.inter.broker.secret.file, or the same "
+                "sasl.mechanism.inter.broker.protocol?"
+            )
         content += more
     return content

@@ -12,7 +12,7 @@ import socket
 
 from ottla.server.connections.connection_manager import ConnectionManager
 from ottla.server.connections.connection_state import CLOSED, DRAINING, MUTED
-from ottla.server.connections.request_reader import RequestReader
+from ottla.server.connections.request_reader import MIN_FRAME, RequestReader
 from ottla.server.connections.response_queue import RequestSlot, ResponseQueue
 
 log = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ class Connection:
         "_sock",
         "active",
         "blocked",
+        "frame_max",
+        "frame_min",
         "host",
         "listener",
         "principal",
@@ -41,6 +43,8 @@ class Connection:
         self.principal = "User:ANONYMOUS"
         self.blocked = 0
         self.active = True
+        self.frame_min = MIN_FRAME
+        self.frame_max = manager.limits.first_frame_bytes.get(listener, manager.limits.request_max_bytes)
         self._age = 0
         self._manager = manager
         self._sock = sock
@@ -65,6 +69,11 @@ class Connection:
     def give_memory_back(self, size: int) -> None:
         """Bytes of a request that the broker kept are free."""
         self._manager.request_memory.give_back(self.reader, size)
+
+    def set_frame_bounds(self, least: int, most: int | None) -> None:
+        """Set the sizes of the frames that the peer may send; None: the limit of the configuration."""
+        self.frame_min = least
+        self.frame_max = self._manager.limits.request_max_bytes if most is None else most
 
     def pause_reading(self, until_ns: int) -> None:
         """Start no request before that time."""

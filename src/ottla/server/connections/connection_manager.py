@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, Protocol
 
 from ottla.seams import Gate, Inputs, Peer, Slot
@@ -103,6 +104,8 @@ class TrafficLimits(NamedTuple):
     """queued.max.request.bytes; -1: room for two of the largest requests, at least 256 MiB"""
     idle_ms: int = 600_000
     """connections.max.idle.ms; negative: never"""
+    first_frame_bytes: Mapping[str, int] = MappingProxyType({})
+    """The largest request of a connection that has not begun to log in, by listeners with SASL"""
     unread_max_bytes: int = 128 * 1024 * 1024
     """Answers that peers have not read, over all connections; see `ottla.server.connections.response_memory`"""
 

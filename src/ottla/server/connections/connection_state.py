@@ -26,6 +26,9 @@ class ConnectionState(Peer, Protocol):
 
     blocked: int
     """The reasons not to start another request. Either part sets bits; only `clear_reasons` clears them."""
+    frame_min: int
+    frame_max: int
+    """The sizes of the frames that the peer may send; the broker changes them during a login."""
     active: bool
     """Whether the peer has sent or read anything since the last check."""
 

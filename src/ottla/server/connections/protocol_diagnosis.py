@@ -10,8 +10,11 @@ from typing import Final
 _HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI ")
 
 
-def diagnose_peer(head: bytes, size: int, largest: int, listener: str) -> str:
-    """The reason for which a frame with this length prefix is refused. `head`: its first bytes, with the prefix."""
+def diagnose_peer(head: bytes, size: int, largest: int, listener: str, *, logs_in: bool = False) -> str:
+    """The reason for which a frame with this length prefix is refused.
+
+    head: its first bytes, with the prefix. logs_in: the peer has to log in before it may send larger ones.
+    """
     if head[:2] == b"\x16\x03":
         return (
             f"the peer began a TLS handshake, but listener {listener} speaks plain text: "
@@ -19,6 +22,8 @@ def diagnose_peer(head: bytes, size: int, largest: int, listener: str) -> str:
         )
     if head[:4] in _HTTP:
         return f"the peer sent an HTTP request, but listener {listener} speaks the Kafka protocol"
+    if size > largest and logs_in:
+        return f"a request of {size} bytes is larger than {largest}, the limit before the login is complete"
     if size > largest:
         return f"a request of {size} bytes is larger than socket.request.max.bytes={largest}"
     return f"a request cannot be {size} bytes long: the peer does not speak the Kafka protocol"

@@ -167,7 +167,7 @@ class RequestReader:
         filled = self._filled
         if filled >= 4:
             size = _size_at(own, 0)[0]
-            if size < MIN_FRAME or size > self._manager.limits.request_max_bytes:
+            if not self._connection.frame_min <= size <= self._connection.frame_max:
                 self._refuse_frame(own[:filled], size)
                 return
             self._needed = size + 4
@@ -194,7 +194,6 @@ class RequestReader:
         connection, responses, manager = self._connection, self._responses, self._manager
         clock = manager.clock
         on_frame = manager.on_frame
-        largest = manager.limits.request_max_bytes
         unanswered = responses.unanswered
         connection.active = responses.in_turn = True
         left = SHARE
@@ -202,7 +201,7 @@ class RequestReader:
         while end - pos >= 4 and not connection.blocked:
             size = _size_at(buffer, pos)[0]
             stop = pos + 4 + size
-            if size < MIN_FRAME or size > largest:
+            if not connection.frame_min <= size <= connection.frame_max:  # the broker may have just changed them
                 responses.in_turn = False
                 self._refuse_frame(view[pos:end], size)
                 return
@@ -414,8 +413,10 @@ class RequestReader:
         self._manager.watch.unwatch_read(self._fd)
 
     def _refuse_frame(self, head: memoryview, size: int) -> None:
-        largest = self._manager.limits.request_max_bytes
-        self._connection.drop_connection(diagnose_peer(bytes(head[:16]), size, largest, self._connection.listener))
+        largest = self._connection.frame_max
+        logs_in = largest < self._manager.limits.request_max_bytes
+        listener = self._connection.listener
+        self._connection.drop_connection(diagnose_peer(bytes(head[:16]), size, largest, listener, logs_in=logs_in))
 
     def _end_for_memory(self, size: int) -> None:
         """Close: the system has no memory, although the budget allowed this request."""

@@ -230,6 +230,9 @@ class NodeNetwork:
         mono_ns = self.process.clock.now().mono_ns
         peer.end.muted_until_ns = self.process.timeline.now_ns + max(0, until_ns - mono_ns)
 
+    def set_frame_bounds(self, peer: Peer, least: int, most: int | None) -> None:
+        """Does nothing: clients here do not log in."""
+
     def close_connection(self, peer: Peer, why: str) -> None:
         """Drop the connection."""
         assert isinstance(peer, SimPeer)

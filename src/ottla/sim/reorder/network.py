@@ -92,6 +92,9 @@ class HeldNetwork:
     def set_address(self, _node: int, _host: str, _port: int) -> None:
         """Does nothing: all brokers are here."""
 
+    def set_frame_bounds(self, _peer: Peer, _least: int, _most: int | None) -> None:
+        """Does nothing: these senders do not log in."""
+
     def close_connection(self, _peer: Peer, why: str) -> None:
         """Raises AssertionError: all frames here are well-formed, so the broker has no reason to close."""
         raise AssertionError(why)

@@ -1,0 +1,196 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials (KIP-554).
+
+Zone: deterministic. Any broker serves them; Kafka with ZooKeeper requires its controller, to which its clients send
+them. The changes of a user are made together or not at all: an error of one of them is the error of the user.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.fan_in import FanIn
+from ottla.requests import Context, InPieces, handles
+from ottla.security.sasl.scram_credentials import (
+    ScramMechanism,
+    credential_from_salted,
+    encode_credential,
+    fault_of_alteration,
+)
+from ottla.security.sasl.users import Credentials, SaslUsers
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from ottla.znodes.entity_nodes import Entity, change_path, fault_of_entity_name
+
+ALTERATIONS_MAX: Final = 1000
+"""Most alterations of one request."""
+_PIECE: Final = 500
+_BOUNDED = f"at most {ALTERATIONS_MAX} alterations are accepted"
+_SALT_MAX: Final = 1024
+_Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+_Altered = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+_Change = Callable[[Mapping[str, str]], dict[str, str]]
+
+
+class EntityWriter(Protocol):
+    """Changes the settings of entities in the metadata store (`ottla.cluster.config_writer`)."""
+
+    def alter_entity(self, path: str, change: _Change, done: Callable[[ApiError | None], None]) -> None:
+        """Change the settings of the entity with this path below /config."""
+        ...
+
+
+class _Alteration(NamedTuple):
+    """One credential to set, or to delete (None)."""
+
+    mechanism: int
+    upsertion: AlterUserScramCredentialsRequest.ScramCredentialUpsertion | None
+
+
+class ScramHandlers:
+    """Handles requests about the credentials of users."""
+
+    def __init__(self, users: SaslUsers, writer: EntityWriter) -> None:
+        self._users = users
+        self._writer = writer
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        0,
+        0,
+        resource="Cluster",
+        operation="Describe",
+        undivided="the response is built in pieces; a name costs one look-up",
+    )
+    def describe_credentials(self, _context: Context, request: DescribeUserScramCredentialsRequest) -> object:
+        """Return mechanisms and iterations. Errors per user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE."""
+        counts = Counter(each.name for each in request.users or ())
+        names = list(counts) if counts else sorted(self._users.stored)
+        if not names:
+            return DescribeUserScramCredentialsResponse(error_message=None)
+        return InPieces(("results",), self._describe_pieces(names, counts))
+
+    def _describe_pieces(
+        self, names: Sequence[str], counts: Mapping[str, int]
+    ) -> Generator[DescribeUserScramCredentialsResponse, None, None]:
+        for begin in range(0, len(names), _PIECE):
+            results = [self._describe_user(name, counts.get(name, 1)) for name in names[begin : begin + _PIECE]]
+            yield DescribeUserScramCredentialsResponse(error_message=None, results=results)
+
+    def _describe_user(self, name: str, count: int) -> _Described:
+        found = self._users.stored.get(name)
+        if count > 1:
+            text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+            return _Described(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=text)
+        if found is None:
+            text = f"Attempt to describe a user credential that does not exist: {name}"
+            return _Described(user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=text)
+        infos = [
+            DescribeUserScramCredentialsResponse.CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
+            for mechanism, credential in sorted(found.items())
+        ]
+        return _Described(user=name, error_message=None, credential_infos=infos)
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, resource="Cluster", operation="Alter", undivided=_BOUNDED)
+    def alter_credentials(self, context: Context, request: AlterUserScramCredentialsRequest) -> object:
+        """Set and delete credentials. Errors per user: UNSUPPORTED_SASL_MECHANISM, UNACCEPTABLE_CREDENTIAL,
+        RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, and those of the metadata store."""
+        by_user: dict[str, list[_Alteration]] = {}
+        for deletion in request.deletions:
+            by_user.setdefault(deletion.name, []).append(_Alteration(deletion.mechanism, None))
+        for upsertion in request.upsertions:
+            by_user.setdefault(upsertion.name, []).append(_Alteration(upsertion.mechanism, upsertion))
+        if len(request.deletions) + len(request.upsertions) > ALTERATIONS_MAX:
+            code, text = ErrorCode.INVALID_REQUEST, f"more than {ALTERATIONS_MAX} alterations; send several requests"
+            refused = [_Altered(user=user, error_code=code, error_message=text) for user in by_user]
+            return AlterUserScramCredentialsResponse(results=refused)
+        if not by_user:
+            return AlterUserScramCredentialsResponse()
+
+        def send_response(results: list[_Altered]) -> None:
+            context.send_reply(AlterUserScramCredentialsResponse(results=results))
+
+        gather = FanIn(send_response)
+        slots = [gather.new_slot() for _ in by_user]
+        gather.close_slots()
+        for (user, alterations), slot in zip(by_user.items(), slots, strict=True):
+            self._alter_user(user, alterations, context.wrap_step(partial(_send_outcome, slot, user)))
+        return None
+
+    def _alter_user(self, user: str, alterations: list[_Alteration], done: Callable[[ApiError | None], None]) -> None:
+        error = _fault_of_user(user, alterations)
+        if error is not None:
+            done(error)
+            return
+        try:
+            change = partial(_change_credentials, alterations)
+            change(_as_config(self._users.stored.get(user, {})))  # most errors cost no request to the store
+        except ApiError as refusal:
+            done(refusal.as_value())
+            return
+        self._writer.alter_entity(change_path(Entity(user=user)), change, done)
+
+
+def _send_outcome(slot: Callable[[_Altered], None], user: str, error: ApiError | None) -> None:
+    if error is None:
+        slot(_Altered(user=user, error_message=None))
+    else:
+        slot(_Altered(user=user, error_code=error.code, error_message=error.message))
+
+
+def _fault_of_user(user: str, alterations: Sequence[_Alteration]) -> ApiError | None:
+    """The error of what is wrong by itself."""
+    if len({each.mechanism for each in alterations}) < len(alterations):
+        text = "A user credential cannot be altered twice in the same request"
+        return ApiError(ErrorCode.DUPLICATE_RESOURCE, text)
+    for mechanism, upsertion in alterations:
+        fault = fault_of_alteration(user, mechanism, None if upsertion is None else upsertion.iterations)
+        if fault is not None:
+            return ApiError(*fault)
+        if upsertion is not None and (text := _fault_of_keys(ScramMechanism(mechanism), upsertion)):
+            return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text)
+    text = fault_of_entity_name(user)
+    return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, text) if text else None
+
+
+def _fault_of_keys(
+    mechanism: ScramMechanism, upsertion: AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+) -> str:
+    # Kafka stores what it gets; a credential that cannot be read again would lock its user out.
+    if not 0 < len(upsertion.salt) <= _SALT_MAX:
+        return f"The salt must have 1 to {_SALT_MAX} bytes"
+    if len(upsertion.salted_password) != mechanism.digest_size:
+        return f"The salted password must have {mechanism.digest_size} bytes"
+    return ""
+
+
+def _change_credentials(alterations: Sequence[_Alteration], present: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a user after alterations; quotas stay. Raises ApiError RESOURCE_NOT_FOUND."""
+    after = dict(present)
+    for number, upsertion in alterations:
+        mechanism = ScramMechanism(number)
+        if upsertion is None:
+            if after.pop(mechanism.title, None) is None:
+                text = "Attempt to delete a user credential that does not exist"
+                raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, text)
+        else:
+            salt, salted = bytes(upsertion.salt), bytes(upsertion.salted_password)
+            credential = credential_from_salted(mechanism, salt, salted, upsertion.iterations)
+            after[mechanism.title] = encode_credential(credential)
+    return after
+
+
+def _as_config(credentials: Credentials) -> dict[str, str]:
+    return {mechanism.title: encode_credential(each) for mechanism, each in credentials.items()}
