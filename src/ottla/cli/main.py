@@ -139,6 +139,7 @@ _COMMANDS: Final = {
     "acl": ("security.acl", "Show and change who may do what, and check a case."),
     "quota": ("security.quota", "Show and change how much clients may do."),
     "token": ("security.token", "Create, list, renew and expire delegation tokens."),
+    "tls": ("security.tls", "Make certificates for a cluster on your own machine."),
     "produce": ("records.produce", "Write lines from standard input, or JSON, to a topic."),
     "consume": ("records.consume", "Read records from a topic."),
     "retry": ("retry", "Re-deliver failed records when their retry is due."),

@@ -29,7 +29,7 @@ class Case(NamedTuple):
     operation: Operation
     resource: tuple[ResourceType, str]
 
-    def document(self) -> dict[str, Json]:
+    def case_document(self) -> dict[str, Json]:
         """The JSON form."""
         return {
             "principal": self.principal,

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import click
 
 
-def write_new_files(files: Mapping[str, str | bytes]) -> None:
-    """Write files by their paths, with the mode 0600; either all of them or none.
+def write_new_files(files: Mapping[str, str | bytes], public: Collection[str] = ()) -> None:
+    """Write files by their paths; either all of them or none. Their mode is 0600, that of `public` ones 0644.
 
     Directories that do not exist are made with the mode 0700. Raises click.UsageError if a file exists.
     """
@@ -26,7 +26,7 @@ def write_new_files(files: Mapping[str, str | bytes]) -> None:
         for path, content in files.items():
             os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
             # O_EXCL: a file or a link that was made since the check is not followed.
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if path in public else 0o600)
             made.append(path)
             with open(handle, "wb") as file:
                 file.write(content.encode() if isinstance(content, str) else content)

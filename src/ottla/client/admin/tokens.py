@@ -157,7 +157,7 @@ def _create_request(
     kind, name = ("", "") if owner is None else _split_principal(owner)
     creatable = CreateDelegationTokenRequest.CreatableRenewers
 
-    def build(version: int) -> CreateDelegationTokenRequest:
+    def build_request(version: int) -> CreateDelegationTokenRequest:
         if owner is not None and version < _OWNER_VERSION:
             raise UnsupportedVersionError(
                 "this broker creates tokens only for the principal that asks", "Log in as the owner"
@@ -169,7 +169,7 @@ def _create_request(
             max_lifetime_ms=max_lifetime_ms,
         )
 
-    return build
+    return build_request
 
 
 def _split_principal(principal: str) -> tuple[str, str]:

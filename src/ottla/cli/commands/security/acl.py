@@ -35,13 +35,13 @@ def acl() -> None:
     """Show and change who may do what, and check a case."""
 
 
-@acl.command()
+@acl.command("add")
 @entry_options
 @resource_options(repeated=True)
 @pattern_option("literal", "prefixed", default="literal")
 @output_option("table", "json", "jsonl")
 @common_options
-def add(output: str, **given: Any) -> None:
+def add_acls(output: str, **given: Any) -> None:
     """Add ACLs: every user gets every operation on every resource that is named."""
     from ottla.client.admin.acls import AclAdmin
 
@@ -58,7 +58,7 @@ def add(output: str, **given: Any) -> None:
 @pattern_option("match", "literal", "prefixed", "any", default="match")
 @output_option("table", "json", "jsonl")
 @common_options
-def list_(users: tuple[str, ...], output: str, **given: Any) -> None:
+def list_acls(users: tuple[str, ...], output: str, **given: Any) -> None:
     """List ACLs: all, or those of users, or those that decide about resources."""
     from ottla.acls import AclFilter, EntryFilter, ResourceFilter
     from ottla.client.admin.acls import AclAdmin
@@ -71,14 +71,14 @@ def list_(users: tuple[str, ...], output: str, **given: Any) -> None:
     _write_acls(output, sorted(found))
 
 
-@acl.command()
+@acl.command("remove")
 @entry_options
 @resource_options(repeated=True)
 @pattern_option("literal", "prefixed", "match", "any", default="literal")
 @click.option("--all", "everything", is_flag=True, help="All ACLs of the cluster, if nothing else is named.")
 @output_option("table", "json", "jsonl")
 @common_options
-def remove(everything: bool, output: str, **given: Any) -> None:
+def remove_acls(everything: bool, output: str, **given: Any) -> None:
     """Remove the ACLs that have everything that is named. Asks first in a terminal, needs --yes elsewhere."""
     from ottla.acls import AclFilter
     from ottla.cli.failure import CommandFailed
@@ -118,7 +118,7 @@ def _remove_exactly(
     return removed
 
 
-@acl.command()
+@acl.command("check")
 @click.argument("user")
 @click.argument("operation")
 @resource_options(repeated=False)
@@ -127,7 +127,7 @@ def _remove_exactly(
               help="Take these for super users; by default those that the cluster discloses.")  # fmt: skip
 @output_option("text", "json")
 @common_options
-def check(user: str, operation: str, host: str, super_users: str | None, output: str, **given: Any) -> None:
+def check_case(user: str, operation: str, host: str, super_users: str | None, output: str, **given: Any) -> None:
     """Whether USER may do OPERATION with a resource, and which rule decides. Exit code 1: no.
 
     Evaluates the ACLs of the cluster here, as its brokers do; nothing is tried.
@@ -145,8 +145,8 @@ def check(user: str, operation: str, host: str, super_users: str | None, output:
     with connect_cluster() as cluster:
         decision = decide_case(cluster, case, super_users)
     if output == "json":
-        write_json({**case.document(), "allowed": decision.allowed, "reason": decision.reason,
-                    "acl": None if decision.acl is None else _document(decision.acl)})  # fmt: skip
+        write_json({**case.case_document(), "allowed": decision.allowed, "reason": decision.reason,
+                    "acl": None if decision.acl is None else _acl_document(decision.acl)})  # fmt: skip
     else:
         write_line(f"{'yes' if decision.allowed else 'no'}: {decision.reason}")
     if not decision.allowed:
@@ -154,7 +154,7 @@ def check(user: str, operation: str, host: str, super_users: str | None, output:
 
 
 def _write_acls(output: str, bindings: Sequence[AclBinding]) -> None:
-    documents = [_document(binding) for binding in bindings]
+    documents = [_acl_document(binding) for binding in bindings]
     if output in ("json", "jsonl"):
         write_documents(output, documents)
         return
@@ -162,7 +162,7 @@ def _write_acls(output: str, bindings: Sequence[AclBinding]) -> None:
     write_table(header, [tuple(document.values()) for document in documents])
 
 
-def _document(binding: AclBinding) -> dict[str, Json]:
+def _acl_document(binding: AclBinding) -> dict[str, Json]:
     (kind, name, pattern), (principal, host, operation, permission) = binding
     return {
         "resource_type": kind.name,

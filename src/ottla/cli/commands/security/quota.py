@@ -62,12 +62,12 @@ def set_(values: tuple[str, ...], dry_run: bool, output: str, **given: Any) -> N
     _alter_quotas(given, changes, output, dry_run=dry_run)
 
 
-@quota.command()
+@quota.command("remove")
 @_entity_options
 @click.argument("names", nargs=-1, metavar="QUOTA…")
 @output_option("table", "json", "jsonl")
 @common_options
-def remove(names: tuple[str, ...], output: str, **given: Any) -> None:
+def remove_quotas(names: tuple[str, ...], output: str, **given: Any) -> None:
     """Remove quotas; all that the entity has when none is named. Asks first in a terminal, needs --yes elsewhere."""
     from ottla.cli.failure import CommandFailed
 
@@ -89,7 +89,7 @@ def remove(names: tuple[str, ...], output: str, **given: Any) -> None:
 @_entity_options
 @output_option("table", "json", "jsonl")
 @common_options
-def list_(output: str, **given: Any) -> None:
+def list_quotas(output: str, **given: Any) -> None:
     """List quotas: all, or those of entities with these parts."""
     from ottla.client.admin.quotas import QuotaAdmin
 
@@ -113,7 +113,7 @@ def _alter_quotas(given: Mapping[str, Any], changes: Mapping[str, float | None],
         results = QuotaAdmin(cluster).alter_client_quotas({entity: changes}, validate_only=dry_run)
     exit_with_errors({str(each): error for each, error in results.items()})
     if output in ("json", "jsonl"):
-        write_documents(output, [_document(entity, changes)])
+        write_documents(output, [_quota_document(entity, changes)])
         return
     for name, value in changes.items():
         outcome = "removed" if value is None else f"{'could be ' if dry_run else ''}set to {value:.15g}"
@@ -157,7 +157,7 @@ def _parse_number(name: str, text: str) -> float:
 
 def _write_quotas(output: str, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
     if output in ("json", "jsonl"):
-        write_documents(output, [_document(entity, values) for entity, values in quotas.items()])
+        write_documents(output, [_quota_document(entity, values) for entity, values in quotas.items()])
         return
     rows = [
         (*_shown_parts(entity), name, f"{value:.15g}")
@@ -171,7 +171,7 @@ def _shown_parts(entity: QuotaEntity) -> Sequence[str | None]:
     return ["(default)" if part is None else part or None for part in entity]
 
 
-def _document(entity: QuotaEntity, values: Mapping[str, float | None]) -> Json:
+def _quota_document(entity: QuotaEntity, values: Mapping[str, float | None]) -> Json:
     """The JSON form: a part that is left out is not part of the entity, null is the default."""
     parts: dict[str, Json] = {name: part for name, part in entity._asdict().items() if part != ""}
     return {"entity": parts, "quotas": dict(values)}

@@ -30,7 +30,7 @@ def token() -> None:
     """Create, list, renew and expire delegation tokens."""
 
 
-@token.command()
+@token.command("create")
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--owner", metavar="USER", help="Whose token it is; by default of the user that is logged in.")
 @click.option("--renewer", "renewers", multiple=True, metavar="USER", help="May renew and expire it too; may repeat.")
@@ -39,7 +39,7 @@ def token() -> None:
               show_default=True, help="With which its user logs in.")  # fmt: skip
 @output_option("table", "json", "jsonl", "name")
 @common_options
-def create(
+def create_token(
     file: str, owner: str | None, renewers: tuple[str, ...], max_lifetime: str | None, mechanism: str, output: str
 ) -> None:
     """Create a token, and write FILE: a new properties file, which only you can read, with which clients log in."""
@@ -74,7 +74,7 @@ def _properties_of(made: DelegationToken, mechanism: str) -> str:
 @click.option("--owner", "owners", multiple=True, metavar="USER", help="Only tokens of this user; may repeat.")
 @output_option("table", "json", "jsonl", "name")
 @common_options
-def list_(owners: tuple[str, ...], output: str) -> None:
+def list_tokens(owners: tuple[str, ...], output: str) -> None:
     """List the tokens that the user that is logged in may see."""
     from ottla.client.admin.tokens import TokenAdmin
 
@@ -83,12 +83,12 @@ def list_(owners: tuple[str, ...], output: str) -> None:
         _write_tokens(output, TokenAdmin(cluster).describe_delegation_tokens(named))
 
 
-@token.command()
+@token.command("renew")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @click.option("--for", "period", metavar="TIME", help="From now on; by default delegation.token.expiry.time.ms.")
 @output_option("table", "json", "jsonl")
 @common_options
-def renew(ids: tuple[str, ...], period: str | None, output: str) -> None:
+def renew_tokens(ids: tuple[str, ...], period: str | None, output: str) -> None:
     """Let tokens live longer, at most until their maximum."""
     from ottla.client.admin.tokens import BROKERS_DEFAULT, TokenAdmin
 
@@ -99,12 +99,12 @@ def renew(ids: tuple[str, ...], period: str | None, output: str) -> None:
     _write_expiries(output, results)
 
 
-@token.command()
+@token.command("expire")
 @click.argument("ids", nargs=-1, required=True, metavar="ID…")
 @click.option("--in", "period", metavar="TIME", help="After this time; by default now.")
 @output_option("table", "json", "jsonl")
 @common_options
-def expire(ids: tuple[str, ...], period: str | None, output: str) -> None:
+def expire_tokens(ids: tuple[str, ...], period: str | None, output: str) -> None:
     """End tokens. Asks first in a terminal, needs --yes elsewhere. Open connections stay until they log in again."""
     from ottla.client.admin.tokens import TokenAdmin
 
@@ -152,7 +152,7 @@ def _write_tokens(output: str, tokens: Sequence[DelegationToken]) -> None:
         for each in tokens:
             write_line(each.token_id)
     elif output in ("json", "jsonl"):
-        write_documents(output, [_document(each) for each in tokens])
+        write_documents(output, [_token_document(each) for each in tokens])
     else:
         write_table(
             ("TOKEN", "OWNER", "REQUESTER", "RENEWERS", "ISSUED", "EXPIRES", "MAXIMUM"),
@@ -161,7 +161,7 @@ def _write_tokens(output: str, tokens: Sequence[DelegationToken]) -> None:
         )  # fmt: skip
 
 
-def _document(made: DelegationToken) -> Json:
+def _token_document(made: DelegationToken) -> Json:
     return {
         "token_id": made.token_id,
         "owner": made.owner,

@@ -34,7 +34,7 @@ def user() -> None:
     """Create, list and delete users that log in with SCRAM."""
 
 
-@user.command()
+@user.command("create")
 @click.argument("name")
 @_MECHANISM
 @click.option("--iterations", type=click.IntRange(4096, 16384), default=4096, show_default=True,
@@ -43,7 +43,7 @@ def user() -> None:
 @password_options
 @output_option("table", "json", "jsonl", "name")
 @common_options
-def create(
+def create_user(
     name: str,
     mechanisms: tuple[str, ...],
     iterations: int,
@@ -88,7 +88,7 @@ def _refuse_existing(admin: ScramAdmin, name: str) -> None:
 @click.argument("names", nargs=-1)
 @output_option("table", "json", "jsonl", "name")
 @common_options
-def list_(names: tuple[str, ...], output: str) -> None:
+def list_users(names: tuple[str, ...], output: str) -> None:
     """List users with their mechanisms; all of them when none is named."""
     from ottla.client.admin.scram import ScramAdmin
 
@@ -99,25 +99,25 @@ def list_(names: tuple[str, ...], output: str) -> None:
         for name in found:
             write_line(name)
     elif output in ("json", "jsonl"):
-        write_documents(output, [_document(name, infos) for name, infos in found.items()])
+        write_documents(output, [_user_document(name, infos) for name, infos in found.items()])
     else:
         rows = [(name, info.mechanism.title, info.iterations) for name, infos in found.items() for info in infos]
         write_table(("USER", "MECHANISM", "ITERATIONS"), rows)
     exit_with_errors(results)
 
 
-def _document(name: str, infos: Sequence[ScramCredentialInfo]) -> Json:
+def _user_document(name: str, infos: Sequence[ScramCredentialInfo]) -> Json:
     credentials: list[Json] = [{"mechanism": each.mechanism.title, "iterations": each.iterations} for each in infos]
     return {"user": name, "credentials": credentials}
 
 
-@user.command()
+@user.command("delete")
 @click.argument("names", nargs=-1, required=True)
 @_MECHANISM
 @click.option("--if-exists", is_flag=True, help="Do not fail when a user does not exist.")
 @output_option("table", "json", "jsonl", "name")
 @common_options
-def delete(names: tuple[str, ...], mechanisms: tuple[str, ...], if_exists: bool, output: str) -> None:
+def delete_users(names: tuple[str, ...], mechanisms: tuple[str, ...], if_exists: bool, output: str) -> None:
     """Delete the credentials of users. Asks first in a terminal, needs --yes elsewhere.
 
     Their ACLs and quotas stay, and so do their open connections until they log in again.
