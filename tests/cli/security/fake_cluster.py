@@ -152,14 +152,15 @@ class FakeCluster:
 
     def alter_users(self, request: Any) -> Message:
         made = AlterUserScramCredentialsResponse
+        users = [each.name for each in [*request.upsertions, *request.deletions]]
+        assert len(set(users)) == len(users), "DUPLICATE_RESOURCE in Apache Kafka"
         for each in request.upsertions:
             self.users.setdefault(each.name, {})[each.mechanism] = each
         for each in request.deletions:
             del self.users[each.name][each.mechanism]
             if not self.users[each.name]:
                 del self.users[each.name]
-        names = dict.fromkeys(each.name for each in [*request.upsertions, *request.deletions])
-        return made(results=[made.AlterUserScramCredentialsResult(user=name) for name in names])
+        return made(results=[made.AlterUserScramCredentialsResult(user=name) for name in users])
 
     # -- quotas --------------------------------------------------------------------------------------------------------
 

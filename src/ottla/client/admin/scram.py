@@ -129,7 +129,8 @@ class ScramAdmin:
     ) -> dict[str, ClientError | None]:
         """Set and delete credentials; None for each user whose changes were all made, otherwise none of them was.
 
-        RESOURCE_NOT_FOUND: there is no such credential to delete. DUPLICATE_RESOURCE: a user's mechanism occurs twice.
+        RESOURCE_NOT_FOUND: there is no such credential to delete. DUPLICATE_RESOURCE: a user occurs twice, even with
+        different mechanisms, which need a call each.
         """
         wanted = list(changes)
         users = list(dict.fromkeys(each.user for each in wanted))

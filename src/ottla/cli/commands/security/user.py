@@ -17,7 +17,7 @@ from ottla.cli.views.output import Json, write_documents, write_line, write_tabl
 
 if TYPE_CHECKING:
     from ottla.client import ClientError
-    from ottla.client.admin.scram import ScramAdmin, ScramCredentialInfo, ScramDeletion, ScramMechanism
+    from ottla.client.admin.scram import ScramAdmin, ScramCredentialInfo, ScramDeletion, ScramMechanism, ScramUpsertion
 
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _MECHANISM = click.option(
@@ -55,7 +55,6 @@ def create_user(
 ) -> None:
     """Create a user. Asks for the password, unless an option names its source."""
     from ottla.cli.security.secret_files import new_files
-    from ottla.client import first_error
     from ottla.client.admin.scram import ScramAdmin, ScramUpsertion
 
     password = read_password(name, password_file, password_env, generated_file)
@@ -67,13 +66,22 @@ def create_user(
             _refuse_existing(admin, name)
         # The file first: a password that cannot be kept must not be set.
         with new_files({} if generated_file is None else {generated_file: f"{password}\n"}):
-            refused = first_error(admin.alter_user_scram_credentials(changes))
+            refused = _alter_users(admin, changes)[name]
             if refused is not None:
                 raise refused
     if generated_file is not None:
         print_note(f"the password of {name} is in {generated_file}")
     document: Json = {"user": name, "mechanisms": [kind.title for kind in kinds], "iterations": iterations}
     _write_done(output, [name], [document], "has the new password" if replace else "created")
+
+
+def _alter_users(admin: ScramAdmin, changes: Sequence[ScramUpsertion | ScramDeletion]) -> dict[str, ClientError | None]:
+    """Make the changes of one mechanism after those of the other: brokers refuse a user twice in a request."""
+    results: dict[str, ClientError | None] = {}
+    for kind in sorted({change.mechanism for change in changes}):
+        of_kind = [change for change in changes if change.mechanism is kind]
+        results |= {user: results.get(user) or e for user, e in admin.alter_user_scram_credentials(of_kind).items()}
+    return results
 
 
 def _refuse_existing(admin: ScramAdmin, name: str) -> None:
@@ -129,7 +137,7 @@ def delete_users(names: tuple[str, ...], mechanisms: tuple[str, ...], if_exists:
         admin = ScramAdmin(cluster)
         deletions, results = _deletions_of(admin, names, _parse_mechanisms(mechanisms))
         if deletions:
-            results |= admin.alter_user_scram_credentials(deletions)
+            results |= _alter_users(admin, deletions)
     if if_exists:
         results = _without_missing(results)
     done = [name for name, error in results.items() if error is None]
