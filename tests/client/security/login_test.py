@@ -39,6 +39,10 @@ def test_names_may_have_the_signs_of_the_format():
     assert next(scram_exchange("sha512", "a=b,c", "p", "n")) == b"n,,n=a=3Db=2Cc,r=n"
 
 
+def test_a_delegation_token_is_announced():
+    assert next(scram_exchange("sha256", "id-1", "aG1hYw==", "n", with_token=True)) == b"n,,n=id-1,r=n,tokenauth=true"
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -14,7 +14,7 @@ import click
 from ottla.cli.commands.topic import confirm_action
 from ottla.cli.failure import CommandFailed
 from ottla.cli.options import client_settings, common_options, connect_cluster, output_option, print_note
-from ottla.cli.views.output import Json, write_json, write_jsonl, write_table
+from ottla.cli.views.output import Json, time_text, write_documents, write_json, write_table
 from ottla.utf8 import encode_text
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def list_(names: tuple[str, ...], settled: bool, whose: str, output: str) -> Non
     rows = [row for name in dict.fromkeys(names) for row in _count_letters(name, settled, whose)]
     if output == "table":
         header = ("TOPIC", "REASON", "ORIGIN", "LETTERS", "FIRST", "LAST")
-        write_table(header, [(*row[:4], _time_text(row.first_ms), _time_text(row.last_ms)) for row in rows])
+        write_table(header, [(*row[:4], time_text(row.first_ms), time_text(row.last_ms)) for row in rows])
     else:
-        _write_documents(output, [row._asdict() for row in rows])
+        write_documents(output, [row._asdict() for row in rows])
 
 
 def _count_letters(name: str, settled: bool, whose: str) -> list[_Row]:
@@ -129,7 +129,7 @@ def show(name: str, count: int, settled: bool, whose: str, output: str, **choice
             if len(found) == count:
                 break
     if output != "table":
-        _write_documents(output, [_letter_document(each) for each in found])
+        write_documents(output, [_letter_document(each) for each in found])
         return
     header = ("AT", "TIME", "FAILED", "ORIGIN", "REASON", "MESSAGE", "KEY", "VALUE")
     write_table(header, [_letter_row(each) for each in found])
@@ -245,13 +245,6 @@ def _parse_place(word: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _write_documents(output: str, documents: list[dict[str, Json]]) -> None:
-    if output == "json":
-        write_json(documents)
-    else:
-        write_jsonl(documents)
-
-
 def _letter_document(letter: DeadLetter) -> dict[str, Json]:
     from ottla.cli.views.record_text import bytes_to_json, headers_to_json
 
@@ -279,7 +272,7 @@ def _letter_row(letter: DeadLetter) -> tuple[object, ...]:
     source = trail.origin
     return (
         f"{record.partition}:{record.offset}",
-        _time_text(record.timestamp),
+        time_text(record.timestamp),
         trail.failures,
         None if source is None else f"{source.topic}-{source.partition}@{source.offset}",
         letter.reason,
@@ -296,12 +289,3 @@ def _short_text(content: bytes | None) -> str | None:
     text = content[: 4 * _WIDTH].decode(errors="replace")
     text = "".join(each if each.isprintable() else "\N{MIDDLE DOT}" for each in text)
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
-
-
-def _time_text(ms: int) -> str:
-    from datetime import UTC, datetime
-
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (OverflowError, ValueError, OSError):
-        return str(ms)

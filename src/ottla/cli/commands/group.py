@@ -14,7 +14,7 @@ import click
 from ottla.cli.commands.topic import confirm_action, exit_with_errors
 from ottla.cli.name_options import complete_groups, complete_topics
 from ottla.cli.options import common_options, connect_cluster, output_option, print_note
-from ottla.cli.views.output import Json, write_json, write_jsonl, write_line, write_table
+from ottla.cli.views.output import Json, write_documents, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.cli.reading.offset_grammar import Bound
@@ -54,7 +54,7 @@ def list_(states: tuple[str, ...], output: str) -> None:
         for each in found:
             write_line(each.group_id)
     elif output in ("json", "jsonl"):
-        _write_documents(output, [each._asdict() for each in found])
+        write_documents(output, [each._asdict() for each in found])
     else:
         rows = [(each.group_id, each.state, each.protocol_type or None, each.coordinator) for each in found]
         write_table(("GROUP", "STATE", "PROTOCOL TYPE", "COORDINATOR"), rows)
@@ -73,7 +73,7 @@ def describe(names: tuple[str, ...], view: str, output: str) -> None:
     results = _read_groups(names)
     found = [result for result in results.values() if not isinstance(result, Exception)]
     if output in ("json", "jsonl"):
-        _write_documents(output, [each.document() for each in found])
+        write_documents(output, [each.document() for each in found])
     elif view == "state":
         write_table(
             ("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"),
@@ -111,7 +111,7 @@ def lag(names: tuple[str, ...], output: str) -> None:
              "partitions": len(each.partitions), "lag": each.lag, "worst_lag": each.worst}
             for each in found
         ]  # fmt: skip
-        _write_documents(output, documents)
+        write_documents(output, documents)
     else:
         rows = [(e.view.group_id, e.view.state, len(e.view.members), len(e.partitions), e.lag, e.worst) for e in found]
         write_table(("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG", "WORST PARTITION"), rows)
@@ -235,7 +235,7 @@ def _write_offsets(
          "new_offset": offset}
         for tp, offset in new.items()
     ]  # fmt: skip
-    _write_documents(output, documents)
+    write_documents(output, documents)
 
 
 @group.command()
@@ -281,10 +281,3 @@ def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
         if error is None:
             print_note(f"offset of {tp} deleted")
     exit_with_errors({str(tp): error for tp, error in results.items()})
-
-
-def _write_documents(output: str, documents: Sequence[Json]) -> None:
-    if output == "json":
-        write_json(list(documents))
-    else:
-        write_jsonl(documents)

@@ -13,7 +13,7 @@ import click
 
 from ottla.cli.name_options import complete_topics
 from ottla.cli.options import common_options, connect_cluster, option_value, output_option, parse_assignments
-from ottla.cli.views.output import Json, write_json, write_jsonl, write_line, write_table
+from ottla.cli.views.output import Json, write_documents, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.cli.views.topic_views import Described
@@ -44,7 +44,7 @@ def list_(internal: bool, output: str) -> None:
         for view in topics:
             write_line(view.name)
     elif output in ("json", "jsonl"):
-        _write_documents(output, [topic_document(view) for view in topics])
+        write_documents(output, [topic_document(view) for view in topics])
     else:
         rows = [(d["name"], d["partitions"], d["replication_factor"], d["id"]) for d in map(topic_document, topics)]
         columns = 4 if output == "wide" else 3
@@ -90,7 +90,7 @@ def describe(names: tuple[str, ...], more: tuple[str, ...], only: str | None, ou
         for described in found:
             write_line(described.view.name)
     elif output in ("json", "jsonl"):
-        _write_documents(output, [described.document() for described in found])
+        write_documents(output, [described.document() for described in found])
     else:
         for number, described in enumerate(found):
             _write_described(described, everything=output == "wide", gap=number > 0)
@@ -263,16 +263,9 @@ def _id_text(topic_id: bytes) -> str | None:
     return id_text(topic_id)
 
 
-def _write_documents(output: str, documents: Sequence[Json]) -> None:
-    if output == "json":
-        write_json(documents)
-    else:
-        write_jsonl(documents)
-
-
 def _write_done(output: str, names: Sequence[str], documents: Sequence[Json], done: str) -> None:
     if output in ("json", "jsonl"):
-        _write_documents(output, documents)
+        write_documents(output, documents)
     else:
         for name in names:
             write_line(name if output == "name" else f"{name} {done}")

@@ -13,7 +13,7 @@ import click
 
 from ottla.cli.commands.topic import confirm_action, exit_with_errors
 from ottla.cli.options import common_options, connect_cluster, output_option, print_note
-from ottla.cli.views.output import Json, write_json, write_jsonl, write_line, write_table
+from ottla.cli.views.output import Json, write_documents, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.client import ClientError
@@ -51,7 +51,7 @@ def list_(states: tuple[str, ...], producer_ids: tuple[int, ...], longer_than_ms
         for each in found:
             write_line(each.transactional_id)
     elif output in ("json", "jsonl"):
-        _write_documents(output, [each._asdict() for each in found])
+        write_documents(output, [each._asdict() for each in found])
     else:
         write_table(("TRANSACTIONAL ID", "COORDINATOR", "PRODUCER ID", "STATE"), found)
     exit_with_errors({str(node): error for node, error in failed.items()})
@@ -74,7 +74,7 @@ def describe(names: tuple[str, ...], more: tuple[str, ...], output: str) -> None
     now_ms = _now_ms()
     found = [transaction_document(result, now_ms) for result in results.values() if not isinstance(result, Exception)]
     if output in ("json", "jsonl"):
-        _write_documents(output, found)
+        write_documents(output, found)
     else:
         rows = [
             (d["transactional_id"], d["coordinator"], d["producer_id"], d["producer_epoch"], d["state"],
@@ -118,7 +118,7 @@ def producers(partition: str, broker_id: int | None, output: str) -> None:
     with connect_cluster() as cluster:
         documents = [producer_document(each) for each in _read_producers(TransactionAdmin(cluster), tp, broker_id)]
     if output in ("json", "jsonl"):
-        _write_documents(output, documents)
+        write_documents(output, documents)
     else:
         header = ("PRODUCER ID", "EPOCH", "COORDINATOR EPOCH", "LAST SEQUENCE", "LAST TIMESTAMP", "TRANSACTION START")
         write_table(header, [tuple(document.values()) for document in documents])
@@ -159,7 +159,7 @@ def find_hanging(words: tuple[str, ...], broker_id: int | None, minutes: int, ou
             TransactionAdmin(cluster), partitions, broker_id, now_ms - minutes * _MINUTE_MS
         )
     if output in ("json", "jsonl"):
-        _write_documents(output, [each.document(now_ms) for each in found])
+        write_documents(output, [each.document(now_ms) for each in found])
     else:
         rows = [
             (each.tp.topic, each.tp.partition, each.producer.producer_id, each.producer.producer_epoch,
@@ -238,10 +238,3 @@ def _open_at(admin: TransactionAdmin, tp: TopicPartition, start_offset: int) -> 
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
-
-
-def _write_documents(output: str, documents: Sequence[Json]) -> None:
-    if output == "json":
-        write_json(list(documents))
-    else:
-        write_jsonl(documents)

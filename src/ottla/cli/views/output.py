@@ -32,6 +32,24 @@ def write_jsonl(values: Iterable[Json]) -> None:
         write_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
+def write_documents(output: str, documents: Sequence[Json]) -> None:
+    """Print documents in the form of `-o json` (one array) or `-o jsonl`."""
+    if output == "json":
+        write_json(documents)
+    else:
+        write_jsonl(documents)
+
+
+def time_text(ms: int) -> str:
+    """A time in ms since 1970, in UTC."""
+    from datetime import UTC, datetime
+
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+
+
 def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print columns, two spaces apart, numbers aligned right. A row is one line: control characters are escaped."""
     cells = [["-" if cell is None else one_line(str(cell)) for cell in row] for row in rows]

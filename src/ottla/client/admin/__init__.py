@@ -1,4 +1,5 @@
-"""Administration of clusters: topics, configurations, groups, log directories, partitions, transactions.
+"""Administration of clusters: topics, configurations, groups, log directories, partitions, transactions, ACLs, users,
+quotas, delegation tokens.
 
 Zone: real. The names exported here are stable for users; the modules that define them may move.
 """
@@ -10,16 +11,46 @@ from typing import TYPE_CHECKING, Final
 from ottla.lazy_imports import names_on_demand
 
 if TYPE_CHECKING:
+    from ottla.client.admin.acls import AclAdmin
     from ottla.client.admin.admin import Admin
     from ottla.client.admin.groups import GroupAdmin
+    from ottla.client.admin.quotas import AnyName, QuotaAdmin, QuotaEntity, QuotaFilter
+    from ottla.client.admin.scram import (
+        ScramAdmin,
+        ScramCredentialInfo,
+        ScramDeletion,
+        ScramMechanism,
+        ScramUpsertion,
+    )
+    from ottla.client.admin.tokens import DelegationToken, TokenAdmin
     from ottla.client.admin.transactions import TransactionAdmin
 
 _HOMES: Final = {
+    "ottla.client.admin.acls": "AclAdmin",
     "ottla.client.admin.admin": "Admin",
     "ottla.client.admin.groups": "GroupAdmin",
+    "ottla.client.admin.quotas": "AnyName QuotaAdmin QuotaEntity QuotaFilter",
+    "ottla.client.admin.scram": "ScramAdmin ScramCredentialInfo ScramDeletion ScramMechanism ScramUpsertion",
+    "ottla.client.admin.tokens": "DelegationToken TokenAdmin",
     "ottla.client.admin.transactions": "TransactionAdmin",
 }
 
-__all__ = ["Admin", "GroupAdmin", "TransactionAdmin"]
+__all__ = [
+    "AclAdmin",
+    "Admin",
+    "AnyName",
+    "DelegationToken",
+    "GroupAdmin",
+    "QuotaAdmin",
+    "QuotaEntity",
+    "QuotaFilter",
+    "ScramAdmin",
+    "ScramCredentialInfo",
+    "ScramDeletion",
+    "ScramMechanism",
+    "ScramUpsertion",
+    "TokenAdmin",
+    "TransactionAdmin",
+]
 
 __getattr__, __dir__ = names_on_demand(globals(), _HOMES)

@@ -8,10 +8,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
+from ottla.client.admin.acls import AclAdmin
 from ottla.client.admin.admin import Admin as BlockingAdmin
 from ottla.client.admin.groups import GroupAdmin
+from ottla.client.admin.quotas import QuotaAdmin
+from ottla.client.admin.scram import ScramAdmin
+from ottla.client.admin.tokens import TokenAdmin
 from ottla.client.admin.transactions import TransactionAdmin
 from ottla.client.aio.worker import Worker
 from ottla.client.cluster import Cluster
@@ -20,6 +24,8 @@ from ottla.client.settings import ClientConfig
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
+_KINDS: Final = (BlockingAdmin, GroupAdmin, TransactionAdmin, AclAdmin, ScramAdmin, QuotaAdmin, TokenAdmin)
+"""The blocking clients."""
 
 
 def _async_method(
@@ -46,9 +52,7 @@ class Admin:
         self._cluster = Cluster(ClientConfig.from_mapping(settings))
         self._worker = Worker("ottla-admin")
         self._closed = False
-        self._clients: dict[type, Any] = {
-            kind: kind(self._cluster) for kind in (BlockingAdmin, GroupAdmin, TransactionAdmin)
-        }
+        self._clients: dict[type, Any] = {kind: kind(self._cluster) for kind in _KINDS}
 
     def _blocking_client(self, kind: type[A]) -> A:
         found: A = self._clients[kind]
@@ -95,3 +99,14 @@ class Admin:
     describe_transaction = _async_method(TransactionAdmin, TransactionAdmin.describe_transaction)
     describe_producers = _async_method(TransactionAdmin, TransactionAdmin.describe_producers)
     abort_transaction = _async_method(TransactionAdmin, TransactionAdmin.abort_transaction)
+    describe_acls = _async_method(AclAdmin, AclAdmin.describe_acls)
+    create_acls = _async_method(AclAdmin, AclAdmin.create_acls)
+    delete_acls = _async_method(AclAdmin, AclAdmin.delete_acls)
+    describe_user_scram_credentials = _async_method(ScramAdmin, ScramAdmin.describe_user_scram_credentials)
+    alter_user_scram_credentials = _async_method(ScramAdmin, ScramAdmin.alter_user_scram_credentials)
+    describe_client_quotas = _async_method(QuotaAdmin, QuotaAdmin.describe_client_quotas)
+    alter_client_quotas = _async_method(QuotaAdmin, QuotaAdmin.alter_client_quotas)
+    create_delegation_token = _async_method(TokenAdmin, TokenAdmin.create_delegation_token)
+    renew_delegation_token = _async_method(TokenAdmin, TokenAdmin.renew_delegation_token)
+    expire_delegation_token = _async_method(TokenAdmin, TokenAdmin.expire_delegation_token)
+    describe_delegation_tokens = _async_method(TokenAdmin, TokenAdmin.describe_delegation_tokens)

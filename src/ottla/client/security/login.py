@@ -95,7 +95,8 @@ def _start_exchange(config: SecurityConfig, deadline: Deadline) -> Exchange:
     if config.sasl_mechanism == "PLAIN":
         return _plain_exchange(user, password)
     nonce = base64.b64encode(os.urandom(24)).decode()
-    return scram_exchange(_HASHES[config.sasl_mechanism], user, password, nonce)
+    with_token = config.jaas.get("tokenauth", "").lower() == "true"
+    return scram_exchange(_HASHES[config.sasl_mechanism], user, password, nonce, with_token=with_token)
 
 
 def _plain_exchange(user: str, password: str) -> Exchange:

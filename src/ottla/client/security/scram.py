@@ -12,13 +12,15 @@ from ottla.security.sasl.scram_client import ITERATIONS_MAX, Exchange, scram_mes
 __all__ = ["ITERATIONS_MAX", "Exchange", "scram_exchange"]
 
 
-def scram_exchange(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
+def scram_exchange(algorithm: str, user: str, password: str, nonce: str, *, with_token: bool = False) -> Exchange:
     """One login, as `scram_messages`.
+
+    with_token: user and password are the id and the HMAC of a delegation token (KIP-48).
 
     Raises AuthenticationError if the broker refuses, breaks the protocol, or cannot prove that it knows the password.
     """
     try:
-        yield from scram_messages(algorithm, user, password, nonce)
+        yield from scram_messages(algorithm, user, password, nonce, with_token=with_token)
     except SaslFailure as failure:
         hint = "Check user name and password" if failure.for_client else _NOT_A_BROKER
         raise AuthenticationError(str(failure), hint) from None

@@ -109,7 +109,7 @@ class SecurityConfig:
         PASSWORD,
         "",
         'The login as in Java: `org.apache.kafka.common.security.plain.PlainLoginModule required username="…" '
-        'password="…";`.',
+        'password="…";`; with `tokenauth="true"` these are the id and the HMAC of a delegation token.',
     )
     sasl_username: str = option(
         "sasl.username", TEXT, "", "The user name (librdkafka's key), in place of `sasl.jaas.config`."

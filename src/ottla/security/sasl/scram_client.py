@@ -21,14 +21,16 @@ ITERATIONS_MAX: Final = 1_000_000
 """More iterations would let a false broker waste this machine's CPU; Kafka's tools set 4,096 to 16,384."""
 
 
-def scram_messages(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
+def scram_messages(algorithm: str, user: str, password: str, nonce: str, *, with_token: bool = False) -> Exchange:
     """One login. algorithm: sha256 or sha512; nonce: printable ASCII without commas, never used before.
+
+    with_token: user and password are the id and the HMAC of a delegation token (KIP-48).
 
     Raises SaslFailure if the broker refuses, breaks the protocol, or cannot prove that it knows the password;
     for_client: the broker refuses.
     """
     name = user.replace("=", "=3D").replace(",", "=2C")
-    first = f"n={name},r={nonce}"
+    first = f"n={name},r={nonce}{',tokenauth=true' if with_token else ''}"
     server_first = (yield f"n,,{first}".encode()).decode("utf-8", "replace")
     said = _parse_attributes(server_first)
     salt, rounds = _salt_of(said), _iterations_of(said)
