@@ -6,6 +6,7 @@ requests.
 
 from __future__ import annotations
 
+from ottla.broker.assembly.entities import EntityWing
 from ottla.broker.assembly.foundation import Foundation
 from ottla.broker.assembly.groups import GroupWing
 from ottla.broker.assembly.metadata import MetadataWing
@@ -26,6 +27,7 @@ from ottla.replication.produce import produce
 from ottla.replication.produce.produce import ProduceHandler
 from ottla.replication.produce.verifier import Verifier
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.security.quotas.quota_handlers import ClientQuotaHandlers
 
 
 def add_produce(base: Foundation, verifier: Verifier) -> None:
@@ -69,12 +71,13 @@ def add_coordinators(
     base.dispatch.add_hot(heartbeats.DECLARATION, groups.heartbeats.on_request)
 
 
-def add_cluster(base: Foundation, metadata: MetadataWing) -> None:
-    """Register the requests about the cluster, its topics and its settings."""
+def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) -> None:
+    """Register the requests about the cluster, its topics, its settings and quotas."""
     context = HandlerContext(
         base.cluster, metadata.changes, metadata.alterations, metadata.topics, metadata.fence, base.world.network
     )
     base.dispatch.add_handlers(cluster_handlers(context, base.dispatch.version_ranges))
+    base.dispatch.add_handlers([ClientQuotaHandlers(entities.quotas, metadata.alterations)])
 
 
 def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:

@@ -6,6 +6,7 @@ Zone: deterministic. Construction only: nothing is read or written before `Broke
 from __future__ import annotations
 
 from ottla.broker.assembly import handlers
+from ottla.broker.assembly.entities import build_entities, ignore_user_config
 from ottla.broker.assembly.forward import Forward
 from ottla.broker.assembly.foundation import lay_foundation
 from ottla.broker.assembly.groups import build_groups
@@ -32,7 +33,8 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     on_new_controller: Forward[[]] = Forward("the handling of a new controller")
 
     base = lay_foundation(config, world, on_change)
-    metadata = build_metadata(base, on_session, on_new_controller, listener.on_failure_not_reported)
+    entities = build_entities(ignore_user_config)
+    metadata = build_metadata(base, entities.reader, on_session, on_new_controller, listener.on_failure_not_reported)
     seat = metadata.seat
     # The coordinators come before the replicas, whose partitions report their roles to them.
     markers = handlers.new_marker_handlers(base)
@@ -53,7 +55,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     login = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
     handlers.add_produce(base, transactions.verifier)
     fetch = handlers.add_fetch(base, replicas)
-    handlers.add_cluster(base, metadata)
+    handlers.add_cluster(base, metadata, entities)
     handlers.add_replicas(base, metadata, replicas, ready_check.readiness)
     handlers.add_coordinators(base, markers, transactions, groups)
     base.dispatch.add_handlers([login] if login is not None else [])
