@@ -28,6 +28,7 @@ from ottla.replication.produce.verifier import Verifier
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.seams import Done, Failure, Gate, Peer, Session, Slot
 from ottla.security.broker_login import BrokerLogin
+from ottla.security.quotas.request_throttles import FrameInput
 from ottla.types import Endpoint
 
 _WARM_NS: Final = 500_000
@@ -47,6 +48,8 @@ class Wings(NamedTuple):
     fetch: FetchHandler
     login: BrokerLogin | None
     """None: the brokers of this cluster share no secret."""
+    frames: FrameInput
+    """Passes requests to the dispatch."""
     startup: Startup
     ready_check: ReadyCheck
     metrics: Registry
@@ -70,7 +73,7 @@ class Broker:
         self._leaders = base.leaders
         self._dispatch = base.dispatch
         self._world = base.world
-        self._on_frame = base.dispatch.on_frame
+        self._frames = wings.frames
         self._log_timers = base.logs.timers
         self._metadata = wings.metadata
         self._membership = wings.membership
@@ -146,7 +149,7 @@ class Broker:
 
     def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
         """Handle one request."""
-        gate = self._on_frame(slot, frame)
+        gate = self._frames.on_frame(slot, frame)
         if self._effects.queue or self._log_timers.next_ns != self._alarm.logs_ns:
             self.end_turn()
         return gate
@@ -155,6 +158,7 @@ class Broker:
         """Drop the requests of a connection that has ended."""
         self._fetch.on_gone(peer)
         self._dispatch.on_gone(peer)
+        self._frames.on_gone(peer)
         if self._login is not None:
             self._login.on_gone(peer)
         self.end_turn()

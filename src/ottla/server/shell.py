@@ -35,10 +35,11 @@ class RealNetwork:
     call per request.
     """
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_traffic")
 
-    def __init__(self, calls: InterBrokerClient) -> None:
+    def __init__(self, calls: InterBrokerClient, traffic: ConnectionManager) -> None:
         self._calls = calls
+        self._traffic = traffic
 
     def send_reply(self, slot: Slot, parts: Sequence[Part]) -> None:
         """Answer a request; the answers of a peer are sent in the order of its requests."""
@@ -56,6 +57,10 @@ class RealNetwork:
     def pause_reading(self, peer: Peer, until_ns: int) -> None:
         """Read nothing from this peer before that time."""
         peer.pause_reading(until_ns)  # type: ignore[attr-defined]  # see the class
+
+    def measure_turns(self, report: Callable[[Peer, int], None] | None) -> None:
+        """Report the time of each turn, or stop that."""
+        self._traffic.measure_turns(report)
 
     def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line."""
@@ -138,7 +143,7 @@ class Shell:
         self._workers = RealWorkers(self._turns)
         self.descriptors = Descriptors(descriptors)
         disks = [RealDisk(directory, self._turns.add_branch(), self.descriptors) for directory in config.log_dirs]
-        network = RealNetwork(self._calls)
+        network = RealNetwork(self._calls, traffic)
         self._store = outside_store(config, loop, self._turns)
         entropy = RealEntropy()
         self.world = World(

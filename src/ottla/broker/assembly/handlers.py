@@ -20,6 +20,7 @@ from ottla.replication.control_handlers import ControlHandlers
 from ottla.replication.epoch_handlers import EpochHandlers
 from ottla.replication.fetch import fetch
 from ottla.replication.fetch.fetch import FetchHandler
+from ottla.replication.fetch.fetch_quota import FetchQuota
 from ottla.replication.fetch.fetch_session import FetchSessions
 from ottla.replication.fetch.replica_selector import selector_named
 from ottla.replication.marker_handlers import MarkerHandlers
@@ -37,7 +38,7 @@ def add_produce(base: Foundation, verifier: Verifier) -> None:
     base.dispatch.add_hot(produce.DECLARATION, handler.on_request)
 
 
-def add_fetch(base: Foundation, replicas: ReplicaManager) -> FetchHandler:
+def add_fetch(base: Foundation, replicas: ReplicaManager, quota: FetchQuota) -> FetchHandler:
     """Register Fetch. Returns its handler, which drops the fetches of connections that end."""
     config, world = base.config, base.world
     handler = FetchHandler(
@@ -52,6 +53,7 @@ def add_fetch(base: Foundation, replicas: ReplicaManager) -> FetchHandler:
         replicas.throttles.leader,
         base.containment.contain_defect,
         base.dispatch.sliced.run_steps,
+        quota,
     )
     base.dispatch.add_hot(fetch.DECLARATION, handler.on_request)
     return handler
@@ -74,7 +76,13 @@ def add_coordinators(
 def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) -> None:
     """Register the requests about the cluster, its topics, its settings and quotas."""
     context = HandlerContext(
-        base.cluster, metadata.changes, metadata.alterations, metadata.topics, metadata.fence, base.world.network
+        base.cluster,
+        metadata.changes,
+        metadata.alterations,
+        metadata.topics,
+        metadata.fence,
+        base.world.network,
+        entities.throttles.admit_mutations,
     )
     base.dispatch.add_handlers(cluster_handlers(context, base.dispatch.version_ranges))
     base.dispatch.add_handlers([ClientQuotaHandlers(entities.quotas, metadata.alterations)])

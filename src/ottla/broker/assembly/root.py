@@ -6,7 +6,7 @@ Zone: deterministic. Construction only: nothing is read or written before `Broke
 from __future__ import annotations
 
 from ottla.broker.assembly import handlers
-from ottla.broker.assembly.entities import build_entities, ignore_user_config
+from ottla.broker.assembly.entities import build_entities, ignore_user_config, new_frame_input
 from ottla.broker.assembly.forward import Forward
 from ottla.broker.assembly.foundation import lay_foundation
 from ottla.broker.assembly.groups import build_groups
@@ -32,8 +32,8 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     on_session: Forward[[Session, int]] = Forward("the handling of sessions with the metadata store")
     on_new_controller: Forward[[]] = Forward("the handling of a new controller")
 
-    base = lay_foundation(config, world, on_change)
-    entities = build_entities(ignore_user_config)
+    entities = build_entities(config, world, ignore_user_config)
+    base = lay_foundation(config, world._replace(network=entities.throttles.network), on_change)
     metadata = build_metadata(base, entities.reader, on_session, on_new_controller, listener.on_failure_not_reported)
     seat = metadata.seat
     # The coordinators come before the replicas, whose partitions report their roles to them.
@@ -54,7 +54,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
 
     login = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
     handlers.add_produce(base, transactions.verifier)
-    fetch = handlers.add_fetch(base, replicas)
+    fetch = handlers.add_fetch(base, replicas, entities.throttles)
     handlers.add_cluster(base, metadata, entities)
     handlers.add_replicas(base, metadata, replicas, ready_check.readiness)
     handlers.add_coordinators(base, markers, transactions, groups)
@@ -71,6 +71,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
             transactions.verifier,
             fetch,
             login,
+            new_frame_input(entities, base.dispatch),
             startup,
             ready_check,
             build_metrics(base, seat, replicas, coordinators),

@@ -79,7 +79,8 @@ class LargeFetch:
         """Handle the request, response included. Raises MalformedMessage before anything was changed."""
         walk = FetchWalk(self._version, frame, pos)
         # 1. A request without a session is read while it is decoded, and may be complete then.
-        if walk.session_epoch == FINAL_EPOCH and self._setup.selector is None:
+        at_once = self._setup.selector is None and not self._completion.quota.is_active
+        if walk.session_epoch == FINAL_EPOCH and at_once:
             self._reading = sessionless_fetch_for(self._version, self._request_of(walk), self._setup.hosted)
         yield from self._decode_partitions(walk)
         request = self._request_of(walk)

@@ -79,7 +79,7 @@ class ProduceHandler:
         `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions."""
         self._run_steps = run_steps
         self._verifier = verifier
-        self._reply = world.network.send_reply
+        self._network = world.network
         self._hold_frame = world.network.hold_frame
         self._clock = world.clock
         self._now = world.clock.now
@@ -130,7 +130,7 @@ class ProduceHandler:
                 one = self._one[version]
                 body = one.pack(index, 0, base_offset, append_time, partition.log.start_offset, *one.constants)
                 head = topic.heads.get(version) or self._head_of(topic, version)
-                self._reply(slot, (_correlation(correlation_id) + head + body,))
+                self._network.send_reply(slot, (_correlation(correlation_id) + head + body,))
                 return Gate.NEXT
         # 5. Batches that have to be inspected or recompressed; 6. all others.
         if self._hosted.preparing and wants_preparation(self._topics[version], items):

@@ -23,8 +23,10 @@ _SHOWN: Final = 100
 class EntityQuotas:
     """Receives settings of entities."""
 
-    def __init__(self, quotas: ClientQuotas, on_user_config: OnUserConfig) -> None:
+    def __init__(self, quotas: ClientQuotas, on_quotas: Callable[[], None], on_user_config: OnUserConfig) -> None:
+        """`on_quotas` is called after every change of the quotas."""
         self._quotas = quotas
+        self._on_quotas = on_quotas
         self._on_user_config = on_user_config
 
     def on_config(self, path: str, config: Mapping[str, str]) -> None:
@@ -42,6 +44,7 @@ class EntityQuotas:
             logger.error(text, path[:_SHOWN], ", ".join(ignored))
         if quotas or self._quotas.quotas_of(entity):
             self._quotas.replace_entity(entity, quotas)
+            self._on_quotas()
         if entity.user and entity.client_id == "":
             self._on_user_config(entity.user, config)
 

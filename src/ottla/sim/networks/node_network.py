@@ -6,7 +6,7 @@ Zone: deterministic.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.seams import Done, Gate, Part, Peer, Region, Slot
@@ -229,6 +229,9 @@ class NodeNetwork:
         assert isinstance(peer, SimPeer)
         mono_ns = self.process.clock.now().mono_ns
         peer.end.muted_until_ns = self.process.timeline.now_ns + max(0, until_ns - mono_ns)
+
+    def measure_turns(self, report: Callable[[Peer, int], None] | None) -> None:
+        """Does nothing: a simulated turn takes no time."""
 
     def close_connection(self, peer: Peer, why: str) -> None:
         """Drop the connection."""
