@@ -155,6 +155,10 @@ class HandNetwork:
         self._lanes: dict[tuple[int, str], Line] = {}
         self.located: dict[int, tuple[str, int]] = {}
         self.closed: list[str] = []
+        self.paused: list[tuple[object, int]] = []
+        """Peers whose requests are not read until a time, in nanoseconds of the process's clock."""
+        self.report_turn = None
+        """Receives the time of turns, if the broker wants it."""
 
     def reaches(self, sender: int) -> bool:
         """Whether a request of that broker arrives."""
@@ -190,6 +194,12 @@ class HandNetwork:
 
     def close_connection(self, peer, why: str) -> None:
         self.closed.append(why)
+
+    def pause_reading(self, peer, until_ns: int) -> None:
+        self.paused.append((peer, until_ns))
+
+    def measure_turns(self, report) -> None:
+        self.report_turn = report
 
     def hold_frame(self, slot, frame: memoryview) -> memoryview:
         return memoryview(bytearray(frame))

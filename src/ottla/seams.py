@@ -326,6 +326,10 @@ class Network(Protocol):
         """
         ...
 
+    def measure_turns(self, report: Callable[[Peer, int], None] | None) -> None:
+        """Report how long each turn of `on_frame` takes, after it, in nanoseconds (quota); None: measure nothing."""
+        ...
+
     def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line that states why."""
         ...

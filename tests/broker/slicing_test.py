@@ -58,6 +58,8 @@ def _fill(struct, path, count, name="a-name-that-is-as-long-as-the-memory-of-its
                     setattr(row, each.name, f"{name}{number}")
                 elif each.name in ("partition_index", "partition"):
                     setattr(row, each.name, number)
+                elif each.name == "entity":
+                    row.entity = [struct_class(type(row), each)(entity_type="user", entity_name=f"{name}{number}")]
         setattr(struct, path[0], rows)
     else:
         texts = [f"{name}{number}" for number in range(count)]

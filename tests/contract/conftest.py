@@ -150,7 +150,7 @@ class RealRig:
         self._calls = InterBrokerClient(self._loop, self._turns, NODE)
         self._traffic.set_inputs(self.broker)
         self._calls.set_inputs(self.broker)
-        self.network = RealNetwork(self._calls)
+        self.network = RealNetwork(self._calls, self._traffic)
         self._listener: Listener | None = None
         self._clients: list[RealClient] = []
 

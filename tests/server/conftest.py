@@ -76,7 +76,7 @@ class Server:
         self.traffic = ConnectionManager(self.loop, watch, self.turns.clock, limits)
         self.calls = InterBrokerClient(self.loop, self.turns, 1)
         self.broker = Echo()
-        self.broker.network = RealNetwork(self.calls)
+        self.broker.network = RealNetwork(self.calls, self.traffic)
         self.broker.clock = self.turns.clock
         self.traffic.shares.share_ns = HOUR_NS  # tests count requests, not time
         self.traffic.set_inputs(self.broker)

@@ -16,6 +16,7 @@ from ottla.seams import Gate
 from ottla.server.connections.connection_manager import TrafficLimits
 from ottla.server.connections.connection_state import MEMORY
 from ottla.server.connections.request_memory import LOOK_S, PATIENCE, PATIENCE_WAITING, PER_LOOK
+from ottla.server.connections.request_reader import MUTED_MAX
 
 OK = b"\0\0\0\2ok"
 
@@ -135,6 +136,28 @@ def test_a_peer_that_is_muted_with_requests_in_its_buffer_is_no_hostage(server, 
     connection = only_connection(server)
     assert connection.reader.is_collecting
     assert not any(connection.reader.grow_stale() for _ in range(50))
+
+
+def test_a_muted_peer_does_not_keep_much_memory_while_others_wait(server, framed):
+    """A throttle may last for minutes, and two such peers would use up the memory of all requests."""
+    frames: list[int] = []
+
+    def on_frame(slot, view):
+        frames.append(len(view))
+        if len(frames) == 2:
+            server.broker.network.pause_reading(slot.peer, 2**62)
+        server.broker.network.send_reply(slot, [])
+        return Gate.NEXT
+
+    server.traffic.on_frame = on_frame
+    client = server.connect()
+    server.send(client, framed(400_000))
+    server.until(lambda: frames == [400_000])
+    client.sendall(framed(1_000) * 390)
+    server.until(lambda: server.traffic.request_memory.used > MUTED_MAX)
+    connection = only_connection(server)
+    assert len(frames) == 2
+    assert any(connection.reader.grow_stale() for _ in range(PATIENCE + 1))
 
 
 @pytest.mark.parametrize("came", [1_000, 2 * PER_LOOK + 5])

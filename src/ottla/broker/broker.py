@@ -27,6 +27,7 @@ from ottla.replication.fetch.fetch import FetchHandler
 from ottla.replication.produce.verifier import Verifier
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.seams import Done, Failure, Gate, Peer, Session, Slot
+from ottla.security.quotas.request_throttles import FrameInput
 from ottla.types import Endpoint
 
 _WARM_NS: Final = 500_000
@@ -44,6 +45,8 @@ class Wings(NamedTuple):
     verifier: Verifier
     """Asks transaction coordinators for this broker's leaders."""
     fetch: FetchHandler
+    frames: FrameInput
+    """Passes requests to the dispatch."""
     startup: Startup
     ready_check: ReadyCheck
     metrics: Registry
@@ -67,7 +70,7 @@ class Broker:
         self._leaders = base.leaders
         self._dispatch = base.dispatch
         self._world = base.world
-        self._on_frame = base.dispatch.on_frame
+        self._frames = wings.frames
         self._log_timers = base.logs.timers
         self._metadata = wings.metadata
         self._membership = wings.membership
@@ -146,7 +149,7 @@ class Broker:
 
     def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
         """Handle one request."""
-        gate = self._on_frame(slot, frame)
+        gate = self._frames.on_frame(slot, frame)
         if self._effects.queue or self._log_timers.next_ns != self._alarm.logs_ns:
             self.end_turn()
         return gate
@@ -158,6 +161,7 @@ class Broker:
         if self._rights is not None:
             self._rights.on_gone(peer)
         self.login.on_gone(peer)
+        self._frames.on_gone(peer)
         self.end_turn()
 
     def on_alarm(self) -> None:

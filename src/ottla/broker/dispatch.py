@@ -305,6 +305,11 @@ class Dispatch:
             cold.errors += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
 
+    def is_for_brokers(self, api_key: int, version: int) -> bool:
+        """Whether only brokers may send this API in this version."""
+        cold = self.cold.get(api_key)
+        return cold is not None and version >= cold.brokers_from
+
     def is_broker(self, peer: Peer) -> bool:
         """Whether the connection belongs to a broker of this cluster."""
         if not peer.listener:  # a broker's request to itself does not pass a listener

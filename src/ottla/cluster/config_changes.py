@@ -14,6 +14,7 @@ from typing import Final
 
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.configs import KEEP_ALL, retention_guards, usable_overrides
+from ottla.cluster.entities.entity_reader import EntityReader
 from ottla.cluster.store.layout import (
     DEFAULT_ENTITY,
     DELETE_TOPICS,
@@ -42,7 +43,7 @@ _PREFIX: Final = f"{CONFIG_CHANGES}/config_change_"
 
 
 def notification_op(entity: str) -> Op:
-    """The operation that creates the notification of a change of `topics/<name>` or `brokers/<id>`."""
+    """The operation that creates the notification of a change of `topics/<name>`, `brokers/<id>`, `users/<name>` …"""
     content = json.dumps({"version": 2, "entity_path": entity}, separators=(",", ":"), ensure_ascii=False)
     return Op("sequential", _PREFIX, content.encode(errors="replace"))
 
@@ -57,12 +58,14 @@ class ConfigChanges:
         clock: Clock,
         purgatory: Purgatory,
         later: Callable[[Callable[[], None]], None],
+        entities: EntityReader,
     ) -> None:
         self._store = store
         self._cluster = cluster
         self._clock = clock
         self._purgatory = purgatory
         self._later = later
+        self._entities = entities
         self._seen: dict[str, int] = {}
         """Notifications that exist and were read, with the monotonic time of that."""
         self._reading = False
@@ -76,6 +79,7 @@ class ConfigChanges:
         for name in (yield from read_children(CONFIG_CHANGES, self._on_notification)):
             self._seen.setdefault(name, self._clock.now().mono_ns)
         yield from self._read_brokers()
+        yield from self._entities.read_all()
         names = yield from read_children(TOPIC_CONFIGS)
         nodes = yield from read_nodes([topic_config_path(name) for name in names])
         for name, node in zip(names, nodes, strict=True):
@@ -175,6 +179,8 @@ class ConfigChanges:
                 self._cluster.set_topic_settings(name, _topic_settings(name, node))
             elif kind == "brokers" and name in (DEFAULT_ENTITY, str(self._cluster.node_id)):
                 yield from self._read_brokers()
+            else:
+                yield from self._entities.reload_entity(entity)
         except BrokenNode as broken:
             logger.error("ignoring changed settings: %s; repair or delete the node", broken)
 

@@ -1,4 +1,4 @@
-"""Changes settings of topics and brokers in the metadata store. Any broker may do that.
+"""Changes settings of topics, brokers and other entities in the metadata store. Any broker may do that.
 
 Zone: deterministic. Each change reads the node, and writes on the condition that its version is the same, together with
 the notification for all brokers (`config_changes`). This broker applies the change before it answers.
@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import notification_op
 from ottla.cluster.configs import Layers, check_broker, check_topic
+from ottla.cluster.entities.entity_reader import CONFIG, EntityReader, parents_of
 from ottla.cluster.store.error_mapping import ErrorAnswer, error_of_failure
 from ottla.cluster.store.layout import (
     DEFAULT_ENTITY,
@@ -41,9 +42,10 @@ ConfigChange = Callable[[Mapping[str, str]], dict[str, str]]
 class ConfigWriter:
     """Carries out the alterations that clients request from this broker."""
 
-    def __init__(self, store: MetadataStore, cluster: Cluster) -> None:
+    def __init__(self, store: MetadataStore, cluster: Cluster, entities: EntityReader) -> None:
         self._store = store
         self._cluster = cluster
+        self._entities = entities
         self._running: dict[str, deque[Callable[[Callable[[], None]], None]]] = {}
 
     # -- one at a time -----------------------------------------------------------------------------------------
@@ -144,6 +146,41 @@ class ConfigWriter:
                 layers = self._cluster.layers
                 shared, mine = (layers.shared, after) if own else (after, layers.own)
                 self._cluster.set_broker_settings(shared, mine)
+                return
+        raise _conflict_error()
+
+    # -- other entities ----------------------------------------------------------------------------------------
+
+    def alter_entity(self, path: str, change: ConfigChange, done: ErrorAnswer[None]) -> None:
+        """Change the settings of an entity, named by its path below /config, as `users/ann`.
+
+        Changes of one entity run one after another, each on the result of the last. `change` may be called several
+        times; it raises ApiError if it refuses.
+        """
+
+        def begin(release: Callable[[], None]) -> None:
+            def finish(outcome: Failure | ApiError | None) -> None:
+                release()
+                done(_error_of(outcome))
+
+            script = contain_defects(f"the change of {path}", lambda: self._alter_entity(path, change))
+            run_workflow(self._store, script, finish)
+
+        try:
+            self.one_by_one(path, begin)
+        except ApiError as error:
+            done(error.as_value())
+
+    def _alter_entity(self, path: str, change: ConfigChange) -> Workflow[None]:
+        own, parents = f"{CONFIG}/{path}", list(parents_of(path))
+        for _ in range(_TRIES):
+            *above, node = yield from read_nodes([*parents, own])
+            after = change(_decode_settings(own, node))
+            if node is None and not after:
+                return
+            missing = [Op("create", parent) for parent, found in zip(parents, above, strict=True) if found is None]
+            if (yield from _submit_change([*missing, _config_op(own, node, after), notification_op(path)])):
+                self._entities.set_config(path, after)
                 return
         raise _conflict_error()
 

@@ -26,7 +26,6 @@ from ottla.config.topic import CODECS, GZIP_LEVEL
 
 _AT_ONCE: Final = "completed requests leave the purgatory at once"
 _COUNTERS: Final = "metrics are counters; the reader computes the rates"
-_NO_QUOTAS: Final = "there are no client quotas"
 _SESSION: Final = "sessions with the metadata store replace heartbeats; see zookeeper.session.timeout.ms"
 
 
@@ -408,9 +407,8 @@ class ServerConfig:
         Type.INT,
         11,
         "Samples kept for client quotas.",
-        at_least(1),
+        between(1, 1_000),
         importance=LOW,
-        unused=_NO_QUOTAS,
     )
     quota_window_size_seconds: int = key(
         "quota.window.size.seconds",
@@ -419,7 +417,6 @@ class ServerConfig:
         "Time covered by one sample of client quotas.",
         at_least(1),
         importance=LOW,
-        unused=_NO_QUOTAS,
     )
     replication_quota_window_num: int = key(
         "replication.quota.window.num",
@@ -442,9 +439,8 @@ class ServerConfig:
         Type.INT,
         11,
         "Samples kept for the controller mutation quota.",
-        at_least(1),
+        between(1, 1_000),
         importance=LOW,
-        unused=_NO_QUOTAS,
     )
     controller_quota_window_size_seconds: int = key(
         "controller.quota.window.size.seconds",
@@ -453,7 +449,6 @@ class ServerConfig:
         "Time covered by one sample of the controller mutation quota.",
         at_least(1),
         importance=LOW,
-        unused=_NO_QUOTAS,
     )
     alter_log_dirs_replication_quota_window_num: int = key(
         "alter.log.dirs.replication.quota.window.num",

@@ -43,7 +43,7 @@ class Heartbeats:
         """`rights_of`: what a connection may do; None: there is no authorizer."""
         self._groups = groups
         self._rights_of = rights_of
-        self._reply = network.send_reply
+        self._network = network
         self._meanings: dict[tuple[int, bytes], Beat] = {}
         """Decoded requests, by version and body."""
         self._endings: dict[tuple[int, ErrorCode], bytes] = {}
@@ -68,7 +68,7 @@ class Heartbeats:
         if known is None and len(key[1]) <= _LONGEST:
             self._cache_request(key, beat)
         ending = self._endings.get((version, code)) or self._response_ending(version, code)
-        self._reply(slot, [_correlation(correlation_id) + ending])
+        self._network.send_reply(slot, [_correlation(correlation_id) + ending])
         return Gate.NEXT
 
     @staticmethod
@@ -90,7 +90,7 @@ class Heartbeats:
 
         def send_response(outcome: ErrorCode | ApiError) -> None:
             code = outcome.code if isinstance(outcome, ApiError) else outcome
-            self._reply(slot, [_correlation(correlation_id) + self._response_ending(version, code)])
+            self._network.send_reply(slot, [_correlation(correlation_id) + self._response_ending(version, code)])
 
         self._groups.submit_command(Heartbeat(send_response, *beat))
 

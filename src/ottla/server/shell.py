@@ -38,10 +38,11 @@ class RealNetwork:
     call per request.
     """
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_traffic")
 
-    def __init__(self, calls: InterBrokerClient) -> None:
+    def __init__(self, calls: InterBrokerClient, traffic: ConnectionManager) -> None:
         self._calls = calls
+        self._traffic = traffic
 
     def send_reply(self, slot: Slot, parts: Sequence[Part]) -> None:
         """Answer a request; the answers of a peer are sent in the order of its requests."""
@@ -63,6 +64,10 @@ class RealNetwork:
     def set_frame_bounds(self, peer: Peer, least: int, most: int | None) -> None:
         """Set the sizes of the frames that this peer may send."""
         peer.set_frame_bounds(least, most)  # type: ignore[attr-defined]  # see the class
+
+    def measure_turns(self, report: Callable[[Peer, int], None] | None) -> None:
+        """Report the time of each turn, or stop that."""
+        self._traffic.measure_turns(report)
 
     def close_connection(self, peer: Peer, why: str) -> None:
         """Close the connection, with one log line."""
@@ -150,7 +155,7 @@ class Shell:
         self._workers = RealWorkers(self._turns)
         self.descriptors = Descriptors(descriptors)
         disks = [RealDisk(directory, self._turns.add_branch(), self.descriptors) for directory in config.log_dirs]
-        network = RealNetwork(self._calls)
+        network = RealNetwork(self._calls, traffic)
         self._store = outside_store(config, loop, self._turns)
         entropy = RealEntropy()
         self.world = World(

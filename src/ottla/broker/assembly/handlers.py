@@ -6,6 +6,7 @@ requests.
 
 from __future__ import annotations
 
+from ottla.broker.assembly.entities import EntityWing
 from ottla.broker.assembly.foundation import SLICE_PAUSE_MS, Foundation
 from ottla.broker.assembly.groups import GroupWing
 from ottla.broker.assembly.metadata import MetadataWing
@@ -20,6 +21,7 @@ from ottla.replication.control_handlers import ControlHandlers
 from ottla.replication.epoch_handlers import EpochHandlers
 from ottla.replication.fetch import fetch
 from ottla.replication.fetch.fetch import FetchHandler
+from ottla.replication.fetch.fetch_quota import FetchQuota
 from ottla.replication.fetch.fetch_session import FetchSessions
 from ottla.replication.fetch.replica_selector import selector_named
 from ottla.replication.marker_handlers import MarkerHandlers
@@ -27,6 +29,7 @@ from ottla.replication.produce import produce
 from ottla.replication.produce.produce import ProduceHandler
 from ottla.replication.produce.verifier import Verifier
 from ottla.replication.replica_manager import ReplicaManager
+from ottla.security.quotas.quota_handlers import ClientQuotaHandlers
 
 
 def add_produce(base: Foundation, verifier: Verifier) -> None:
@@ -38,7 +41,7 @@ def add_produce(base: Foundation, verifier: Verifier) -> None:
     base.dispatch.add_hot(produce.DECLARATION, handler.on_request)
 
 
-def add_fetch(base: Foundation, replicas: ReplicaManager) -> FetchHandler:
+def add_fetch(base: Foundation, replicas: ReplicaManager, quota: FetchQuota) -> FetchHandler:
     """Register Fetch. Returns its handler, which drops the fetches of connections that end."""
     config, world = base.config, base.world
     handler = FetchHandler(
@@ -54,6 +57,7 @@ def add_fetch(base: Foundation, replicas: ReplicaManager) -> FetchHandler:
         base.containment.contain_defect,
         base.dispatch.sliced.run_steps,
         base.rights_of,
+        quota,
     )
     base.dispatch.add_hot(fetch.DECLARATION, handler.on_request)
     return handler
@@ -73,8 +77,8 @@ def add_coordinators(
     base.dispatch.add_hot(heartbeats.DECLARATION, groups.heartbeats.on_request)
 
 
-def add_cluster(base: Foundation, metadata: MetadataWing) -> None:
-    """Register the requests about the cluster, its topics and its settings."""
+def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) -> None:
+    """Register the requests about the cluster, its topics, its settings and quotas."""
     context = HandlerContext(
         base.cluster,
         metadata.changes,
@@ -83,6 +87,7 @@ def add_cluster(base: Foundation, metadata: MetadataWing) -> None:
         metadata.fence,
         base.world.network,
         base.audit,
+        entities.throttles.admit_mutations,
     )
     acls = AclHandlers(
         metadata.stores.watched,
@@ -91,7 +96,8 @@ def add_cluster(base: Foundation, metadata: MetadataWing) -> None:
         base.audit,
         lambda action: base.purgatory.look_after(SLICE_PAUSE_MS, action),
     )
-    base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), acls])
+    quotas = ClientQuotaHandlers(entities.quotas, metadata.alterations)
+    base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), acls, quotas])
 
 
 def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:

@@ -15,6 +15,7 @@ from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.config_writer import ConfigWriter
 from ottla.cluster.controlled_shutdown import ControlledShutdown
 from ottla.cluster.controller.controller_election import ControllerElector
+from ottla.cluster.entities.entity_reader import EntityReader
 from ottla.cluster.epoch_lookup import EpochLookup
 from ottla.cluster.log_dir_events import LogDirEvents
 from ottla.cluster.membership import Membership, MembershipSteps
@@ -41,6 +42,7 @@ class MetadataWing(NamedTuple):
 
 def build_metadata(
     base: Foundation,
+    entities: EntityReader,
     on_session: Callable[[Session, int], None],
     on_new_controller: Callable[[], None],
     on_failure_not_reported: Callable[[], None],
@@ -64,8 +66,8 @@ def build_metadata(
     return MetadataWing(
         stores,
         ControlFence(base.node_id, EpochLookup(store).read_epoch, on_new_controller),
-        ConfigChanges(store, cluster, world.clock, base.purgatory, later),
-        ConfigWriter(store, cluster),
+        ConfigChanges(store, cluster, world.clock, base.purgatory, later, entities),
+        ConfigWriter(store, cluster, entities),
         seat,
         TopicRequests(cluster, seat, base.peers, stores.is_own),
         ProducerIds(store, base.node_id),

@@ -6,6 +6,7 @@ Zone: deterministic. Construction only: nothing is read or written before `Broke
 from __future__ import annotations
 
 from ottla.broker.assembly import handlers
+from ottla.broker.assembly.entities import build_entities, ignore_user_config, new_frame_input
 from ottla.broker.assembly.forward import Forward
 from ottla.broker.assembly.foundation import lay_foundation
 from ottla.broker.assembly.groups import build_groups
@@ -30,8 +31,9 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     on_session: Forward[[Session, int]] = Forward("the handling of sessions with the metadata store")
     on_new_controller: Forward[[]] = Forward("the handling of a new controller")
 
-    base = lay_foundation(config, world, on_change)
-    metadata = build_metadata(base, on_session, on_new_controller, listener.on_failure_not_reported)
+    entities = build_entities(config, world, ignore_user_config)
+    base = lay_foundation(config, world._replace(network=entities.throttles.network), on_change)
+    metadata = build_metadata(base, entities.reader, on_session, on_new_controller, listener.on_failure_not_reported)
     seat = metadata.seat
     # The coordinators come before the replicas, whose partitions report their roles to them.
     markers = handlers.new_marker_handlers(base)
@@ -50,8 +52,8 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     on_change.bind(changes.on_change)
 
     handlers.add_produce(base, transactions.verifier)
-    fetch = handlers.add_fetch(base, replicas)
-    handlers.add_cluster(base, metadata)
+    fetch = handlers.add_fetch(base, replicas, entities.throttles)
+    handlers.add_cluster(base, metadata, entities)
     handlers.add_replicas(base, metadata, replicas, ready_check.readiness)
     handlers.add_coordinators(base, markers, transactions, groups)
     base.dispatch.add_handlers([base.login.clients])
@@ -66,6 +68,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
             coordinators,
             transactions.verifier,
             fetch,
+            new_frame_input(entities, base.dispatch),
             startup,
             ready_check,
             build_metrics(base, seat, replicas, coordinators),

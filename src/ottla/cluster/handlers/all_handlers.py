@@ -15,7 +15,7 @@ from ottla.cluster.handlers.config_handlers import ConfigHandlers
 from ottla.cluster.handlers.controller_handlers import ControllerHandlers
 from ottla.cluster.handlers.metadata_handlers import MetadataHandlers
 from ottla.cluster.handlers.reassignment_handlers import ReassignmentHandlers
-from ottla.cluster.handlers.topic_handlers import TopicHandlers
+from ottla.cluster.handlers.topic_handlers import AdmitMutations, TopicHandlers
 from ottla.cluster.handlers.topic_page_handlers import TopicPageHandlers
 from ottla.cluster.handlers.update_handlers import UpdateHandlers
 from ottla.cluster.topic_requests import TopicRequests
@@ -34,6 +34,7 @@ class HandlerContext(NamedTuple):
     fence: ControlFence
     network: Network
     audit: AuditLog
+    admit_mutations: AdmitMutations
 
 
 def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
@@ -43,7 +44,7 @@ def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
         MetadataHandlers(cluster, topics),
         TopicPageHandlers(cluster),
         ClientHandlers(cluster, topics, ranges),
-        TopicHandlers(cluster, topics),
+        TopicHandlers(cluster, topics, room.admit_mutations),
         ConfigHandlers(cluster, room.alterations, room.audit),
         UpdateHandlers(cluster, room.changes, room.fence, room.network),
         ControllerHandlers(topics),

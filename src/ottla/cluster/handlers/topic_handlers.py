@@ -18,6 +18,7 @@ from ottla.cluster.topics import MAX_PARTITIONS_PER_REQUEST, TopicSpec
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.requests import Context, Parts, Whole, denied_error, handles
+from ottla.seams import Slot
 from ottla.types import ZERO_UUID
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -42,12 +43,21 @@ def _by_name_or_id(topic: DeleteTopicsRequest.DeleteTopicState | str) -> tuple[s
     return (topic, ZERO_UUID) if isinstance(topic, str) else (topic.name, topic.topic_id)
 
 
+AdmitMutations = Callable[[Slot, float, bool], None]
+"""Records that a request creates or deletes partitions. Raises ApiError if it is strict and the quota is exceeded."""
+_STRICT_CREATE, _STRICT_DELETE, _STRICT_GROW = 6, 5, 3
+"""From these versions on a request gets THROTTLING_QUOTA_EXCEEDED; older ones are carried out, and then have to wait
+(KIP-599)."""
+
+
 class TopicHandlers:
     """Handles requests that change topics."""
 
-    def __init__(self, cluster: Cluster, topics: TopicRequests) -> None:
+    def __init__(self, cluster: Cluster, topics: TopicRequests, admit_mutations: AdmitMutations) -> None:
+        """`admit_mutations`: the quota of creations and deletions of partitions."""
         self._cluster = cluster
         self._topics = topics
+        self._admit_mutations = admit_mutations
 
     # -- CreateTopics ------------------------------------------------------------------------------------------
 
@@ -82,10 +92,19 @@ class TopicHandlers:
                 done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many_partitions()))
                 continue
             try:
+                if not request.validate_only:
+                    self._admit_creation(context, topic)
                 self._topics.create_topic(_topic_spec(topic), request.validate_only, request.timeout_ms, done)
             except ApiError as error:
                 done(error.as_value())
         gather.close_slots()
+
+    def _admit_creation(self, context: Context, topic: CreateTopicsRequest.CreatableTopic) -> None:
+        """Raises ApiError THROTTLING_QUOTA_EXCEEDED."""
+        if topic.name not in self._cluster.image.topics:  # else it fails, and costs nothing
+            given = len(topic.assignments) or topic.num_partitions
+            count = given if given > 0 else self._cluster.config.num_partitions
+            self._admit_mutations(context.slot, count, context.api_version >= _STRICT_CREATE)
 
     def _on_created(
         self, context: Context, name: str, slot: Callable[[_Created], None], outcome: TopicImage | ApiError
@@ -159,6 +178,9 @@ class TopicHandlers:
             if not _may_delete(context, state, name):
                 name, topic_id = state.name, state.topic_id  # neither of them is disclosed
                 raise denied_error(ResourceType.TOPIC)
+            present = self._topics.controller.image.topics.get(name)
+            if present is not None:
+                self._admit_mutations(context.slot, len(present.partitions), context.api_version >= _STRICT_DELETE)
         except ApiError as error:
             done(error.as_value())
             return
@@ -209,10 +231,23 @@ class TopicHandlers:
                 done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many_partitions()))
             else:
                 given = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
+                try:
+                    if not request.validate_only:
+                        self._admit_growth(context, topic)
+                except ApiError as error:
+                    done(error.as_value())
+                    continue
                 self._topics.add_partitions(
                     topic.name, topic.count, given, request.validate_only, request.timeout_ms, done
                 )
         gather.close_slots()
+
+    def _admit_growth(self, context: Context, topic: CreatePartitionsRequest.CreatePartitionsTopic) -> None:
+        """Raises ApiError THROTTLING_QUOTA_EXCEEDED."""
+        present = self._cluster.image.topics.get(topic.name)
+        more = 0 if present is None else topic.count - len(present.partitions)
+        if more > 0:
+            self._admit_mutations(context.slot, more, context.api_version >= _STRICT_GROW)
 
 
 def _on_grown(name: str, slot: Callable[[_Grown], None], outcome: TopicImage | ApiError) -> None:

@@ -36,7 +36,7 @@ class _Submit(NamedTuple):
 
 
 class _All(NamedTuple):
-    asks: Sequence[_Get | _Submit]
+    asks: Sequence[_Get | _Children | _Submit]
 
 
 class _Wait(NamedTuple):
@@ -70,6 +70,17 @@ def read_children(path: str, on_change: OnChange | None = None) -> Workflow[Sequ
     return names
 
 
+def read_children_of(paths: Sequence[str]) -> Workflow[list[Sequence[str]]]:
+    """Read the names of the children of several nodes at once."""
+    found: list[Sequence[str] | Failure] = yield from _ask_together([_Children(path) for path in paths])
+    names = []
+    for answer in found:
+        if isinstance(answer, Failure):
+            raise answer
+        names.append(answer)
+    return names
+
+
 def submit_multi(lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
     """Submit one multi."""
     results: Sequence[tuple[str, int]] = yield _Submit(lane, ops)
@@ -81,7 +92,7 @@ def submit_multis(multis: Sequence[tuple[str, Sequence[Op]]]) -> Workflow[list[S
     return (yield from _ask_together([_Submit(lane, ops) for lane, ops in multis]))
 
 
-def _ask_together(asks: Sequence[_Get | _Submit]) -> Workflow[list[Any]]:
+def _ask_together(asks: Sequence[_Get | _Children | _Submit]) -> Workflow[list[Any]]:
     answers: list[Any] = yield _All(asks)
     return answers
 
@@ -155,7 +166,7 @@ def _run_step(store: MetadataStore, ask: WorkflowStep, answered: Callable[[Any],
         _ask_all(store, ask.asks, answered)
 
 
-def _ask_all(store: MetadataStore, asks: Sequence[_Get | _Submit], answered: Callable[[Any], None]) -> None:
+def _ask_all(store: MetadataStore, asks: Sequence[_Get | _Children | _Submit], answered: Callable[[Any], None]) -> None:
     """Pass on the answers in the order of the requests, including Failures. No requests also take one turn."""
     answers: list[Any] = [None] * len(asks)
     left = len(asks)

@@ -30,6 +30,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.fetch.down_conversion import ANSWER_MAX, V2_VERSION, DownConversions
 from ottla.replication.fetch.fetch_completion import MANY, FetchCompletion
+from ottla.replication.fetch.fetch_quota import NO_QUOTA, FetchQuota
 from ottla.replication.fetch.fetch_reading import FetchReader
 from ottla.replication.fetch.fetch_responses import FetchResponder
 from ottla.replication.fetch.fetch_session import FINAL_EPOCH, NO_SESSION, FetchSessions
@@ -71,12 +72,14 @@ class FetchHandler:
         contain: Contain = raise_defect,
         run_steps: RunSteps = refuse_steps,
         rights_of: RightsOf | None = None,
+        quota: FetchQuota = NO_QUOTA,
     ) -> None:
         """`is_broker`: whether the other end may fetch as a replica. `leaders`, `selector` (replica.selector.class):
         for responses that name other brokers. `throttle` limits followers (leader.replication.throttled.*).
         `contain` handles defects in responses of a later turn; `run_steps` runs requests of many partitions.
-        `rights_of`: what a connection may do; None: there is no authorizer."""
+        `rights_of`: what a connection may do; None: there is no authorizer. `quota`: what clients may fetch."""
         self._rights_of = rights_of
+        self._quota = quota
         leaders = leaders or NoLeaders()
         self.sessions = sessions
         self._is_broker = is_broker
@@ -88,7 +91,7 @@ class FetchHandler:
         self._down_conversions = down_conversions = DownConversions(world, hosted)
         reader = FetchReader(hosted, leaders, world.clock, selector, throttle)
         self._completion = FetchCompletion(
-            purgatory, sessions, reader, self._responder, down_conversions, later, contain, run_steps
+            purgatory, sessions, reader, self._responder, down_conversions, later, contain, run_steps, quota
         )
         self._decode = [hot.decode_fetch(version) for version in range(MAX_VERSION + 1)]
 
@@ -138,7 +141,11 @@ class FetchHandler:
             return Gate.NEXT
 
     def _answers_at_once(self, slot: Slot, version: int, correlation_id: int, request: hot.FetchRequest) -> bool:
-        reading = None if self._selector is not None else sessionless_fetch_for(version, request, self._hosted)
+        reading = (
+            None
+            if self._selector is not None or self._quota.is_active
+            else sessionless_fetch_for(version, request, self._hosted)
+        )
         found = None if reading is None else reading.read(request.partitions)
         if reading is None or found is None:
             return False

@@ -5,12 +5,13 @@ Zone: deterministic. Many partitions are read, and answered, in slices: no turn 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.fetch.down_conversion import V2_VERSION, DownConversions
+from ottla.replication.fetch.fetch_quota import NO_QUOTA, FetchQuota
 from ottla.replication.fetch.fetch_reading import FetchReader
 from ottla.replication.fetch.fetch_responses import (
     FetchResponder,
@@ -19,8 +20,9 @@ from ottla.replication.fetch.fetch_responses import (
     rare_topics,
     rows_to_send,
 )
-from ottla.replication.fetch.fetch_session import FetchSessions
-from ottla.replication.fetch.pending_fetch import PendingFetch
+from ottla.replication.fetch.fetch_session import FetchPartition, FetchSessions
+from ottla.replication.fetch.pending_fetch import NO_REPLICA, PendingFetch
+from ottla.replication.partition_registry import HostedTopic
 from ottla.requests import Contain, RunSteps, Steps
 from ottla.seams import Gate, Peer, Slot
 from ottla.wire.apis import ApiKey
@@ -48,6 +50,7 @@ class FetchCompletion:
         later: Callable[[Callable[[], None]], None],
         contain: Contain,
         run_steps: RunSteps,
+        quota: FetchQuota = NO_QUOTA,
     ) -> None:
         """`later`: calls a function at the end of this turn. `contain` handles defects in later turns; `run_steps` runs
         the steps of many partitions."""
@@ -60,10 +63,13 @@ class FetchCompletion:
         self.later = later
         self._contain = contain
         self._run_steps = run_steps
+        self.quota = quota
         self._waiting: dict[Peer, PendingFetch] = {}
 
     def start_pending(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
         """Read, then respond or wait."""
+        if self.quota.is_active:
+            self._apply_quota(pending)
         if self.read_dirty(pending):  # it is not in the purgatory yet, so there is nothing to take out of it
             pending.completed = True
             if pending.version >= V2_VERSION:
@@ -93,6 +99,8 @@ class FetchCompletion:
 
     def read_many(self, pending: PendingFetch, max_wait_ms: int) -> Steps:
         """Read every dirty partition, then respond, or wait as any other Fetch."""
+        if self.quota.is_active:
+            self._apply_quota(pending)
         try:
             dirty = iter(list(pending.session.dirty))
             while chunk := list(islice(dirty, SLICE)):
@@ -123,6 +131,8 @@ class FetchCompletion:
     def _send_collected(self, pending: PendingFetch) -> Gate:
         """Send the collected rows in their format. A response of many partitions is encoded in later turns."""
         session = pending.session
+        if self.quota.is_active and not self._is_admitted(pending):
+            return self._send_throttled(pending)
         if pending.unknown is not None or len(session.partitions if pending.full else pending.touched) > MANY:
             return self.run_slices(pending.slot, pending.version, pending.correlation_id, self._answer_many(pending))
         told: list[LeaderHint] = []
@@ -136,6 +146,47 @@ class FetchCompletion:
                 pending.slot, pending.version, pending.correlation_id, topics, 0, session.session_id
             )
         return Gate.NEXT
+
+    def _apply_quota(self, pending: PendingFetch) -> None:
+        """Bound a consumer's response; exempt a follower."""
+        if pending.replica_id != NO_REPLICA:
+            self.quota.exempt_follower(pending.slot.peer)
+        else:
+            pending.max_bytes = self.quota.most_fetched(pending.slot, pending.max_bytes)
+            pending.min_bytes = min(pending.min_bytes, pending.max_bytes)
+
+    def _is_admitted(self, pending: PendingFetch) -> bool:
+        return pending.replica_id != NO_REPLICA or self.quota.admit_fetch(pending.slot, pending.bytes_read)
+
+    def _send_throttled(self, pending: PendingFetch) -> Gate:
+        """Send an empty response, because the client has to wait; its next fetch reads the same records.
+
+        A session that this request began ends: the reader begins it again.
+        """
+        session = pending.session
+        if pending.full:
+            self._sessions.end_session(session)
+        for each in pending.touched:
+            self._drop_region(pending, each)
+            if not session.closed:
+                session.dirty[each] = None
+        session_id = 0 if pending.full else session.session_id
+        if session.closed:
+            session.release_partitions()
+        self._responder.send_rows(pending.slot, pending.version, pending.correlation_id, [], 0, session_id)
+        return Gate.NEXT
+
+    def _drop_region(self, pending: PendingFetch, each: FetchPartition) -> None:
+        """Drop records that were read and counted, and are not sent."""
+        if each.region is None:
+            return
+        hosted = self._responder.hosted
+        topics: Mapping[Any, HostedTopic] = hosted.by_id if pending.session.by_id else hosted.by_name
+        topic = topics.get(each.topic)
+        partition = None if topic is None else topic.partitions.get(each.index)
+        if partition is not None:
+            partition.bytes_out -= each.region.size
+        each.region = None
 
     def _answer_many(self, pending: PendingFetch) -> Steps:
         """Encode the response slice by slice. It names no current leaders of partitions that are not here."""

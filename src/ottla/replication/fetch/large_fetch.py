@@ -82,10 +82,12 @@ class LargeFetch:
         """Handle the request, response included. Raises MalformedMessage before anything was changed."""
         walk = FetchWalk(self._version, frame, pos)
         # 1. A request without a session is read while it is decoded, and may be complete then, unless each read has to
-        #    be decided.
+        #    be decided, or the bytes count for a quota.
         if walk.replica_id <= NO_REPLICA:
             self._rights = self._setup.rights_of(self._slot.peer)
-        if walk.session_epoch == FINAL_EPOCH and self._setup.selector is None and self._rights is None:
+        is_decided = self._rights is not None or self._completion.quota.is_active
+        at_once = self._setup.selector is None and not is_decided
+        if walk.session_epoch == FINAL_EPOCH and at_once:
             self._reading = sessionless_fetch_for(self._version, self._request_of(walk), self._setup.hosted)
         yield from self._decode_partitions(walk)
         request = self._request_of(walk)

@@ -82,7 +82,7 @@ class ProduceHandler:
         `rights_of`: what a connection may do; None: there is no authorizer."""
         self._run_steps = run_steps
         self._verifier = verifier
-        self._reply = world.network.send_reply
+        self._network = world.network
         self._hold_frame = world.network.hold_frame
         self._clock = world.clock
         self._now = world.clock.now
@@ -135,7 +135,7 @@ class ProduceHandler:
                 one = self._one[version]
                 body = one.pack(index, 0, base_offset, append_time, partition.log.start_offset, *one.constants)
                 head = topic.heads.get(version) or self._head_of(topic, version)
-                self._reply(slot, (_correlation(correlation_id) + head + body,))
+                self._network.send_reply(slot, (_correlation(correlation_id) + head + body,))
                 return Gate.NEXT
         # 5. Batches that have to be inspected or recompressed; 6. all others.
         if self._hosted.preparing and wants_preparation(self._topics[version], items):

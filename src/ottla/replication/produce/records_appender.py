@@ -59,7 +59,6 @@ class RecordsAppender:
         """`contain` handles defects in responses of a later turn."""
         self._contain = contain
         self._network = world.network
-        self._reply = world.network.send_reply
         self._now = world.clock.now
         self._leaders = leaders
         self._texts = AnswersWithTexts(hosted, leaders)
@@ -80,7 +79,7 @@ class RecordsAppender:
             self.finish_request(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
             return
         head = _correlation(correlation_id)
-        self._reply(slot, (head + self.headers[version] + self._encode[version](answers, 0),))
+        self._network.send_reply(slot, (head + self.headers[version] + self._encode[version](answers, 0),))
 
     def append_items(self, version: int, acks: int, items: Sequence[BatchItem]) -> Appended:
         """Append the items. Returns the rows, the refusals and the rows that wait. Hot: written inline."""
@@ -160,7 +159,7 @@ class RecordsAppender:
 
     def end_unanswered(self, slot: Slot, error: ApiError | None) -> None:
         """End a request with acks=0: the connection handles the next one, or is closed because of the error."""
-        self._reply(slot, ())
+        self._network.send_reply(slot, ())
         if error is not None:
             self._network.close_connection(slot.peer, f"Produce with acks=0 failed with {error}")
 
@@ -172,9 +171,9 @@ class RecordsAppender:
         head = _correlation(correlation_id) + self.headers[version]
         if refused and version >= _MESSAGE_VERSION:
             response = self._texts.build_response(answers, refused, version, slot.peer.listener)
-            self._reply(slot, [head, *encode(response, version)])
+            self._network.send_reply(slot, [head, *encode(response, version)])
         else:
-            self._reply(slot, [head + self._encode[version](with_topic_ids(answers, version), 0)])
+            self._network.send_reply(slot, [head + self._encode[version](with_topic_ids(answers, version), 0)])
 
     def response_of(self, answers: Responses, texts: Refusals, version: int, listener: str) -> ProduceResponse:
         """The response for some partitions of a large request."""

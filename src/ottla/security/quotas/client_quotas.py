@@ -102,6 +102,7 @@ class ClientQuotas:
 
     def __init__(self) -> None:
         self._bounds: dict[Quota, dict[Entity, float]] = {quota: {} for quota in Quota}
+        self._by_entity: dict[Entity, dict[Quota, float]] = {}
         self.generation = 0
         """Rises with every change; a connection keeps its limits until then."""
 
@@ -112,15 +113,23 @@ class ClientQuotas:
                 bounds[entity] = quotas[quota]
             else:
                 bounds.pop(entity, None)
+        if quotas:
+            self._by_entity[entity] = dict(quotas)
+        else:
+            self._by_entity.pop(entity, None)
         self.generation += 1
 
-    def quotas_of(self, entity: Entity) -> dict[Quota, float]:
+    def is_set(self, quota: Quota) -> bool:
+        """Whether any entity has a quota of this kind."""
+        return bool(self._bounds[quota])
+
+    def quotas_of(self, entity: Entity) -> Mapping[Quota, float]:
         """The quotas that are set for an entity itself, for DescribeClientQuotas."""
-        return {quota: bounds[entity] for quota, bounds in self._bounds.items() if entity in bounds}
+        return self._by_entity.get(entity, {})
 
     def entities(self) -> list[Entity]:
         """All entities with quotas, each once."""
-        return list(dict.fromkeys(entity for bounds in self._bounds.values() for entity in bounds))
+        return list(self._by_entity)
 
     def find_limit(self, quota: Quota, user: str, client_id: str) -> Limit:
         """The quota of a client."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from typing import Final
 
 from ottla.server.connections.connection_manager import ConnectionManager
 from ottla.server.connections.connection_state import CLOSED, DRAINING, MUTED
@@ -16,6 +17,9 @@ from ottla.server.connections.request_reader import MIN_FRAME, RequestReader
 from ottla.server.connections.response_queue import RequestSlot, ResponseQueue
 
 log = logging.getLogger(__name__)
+
+MUTED_S: Final = 5.0
+"""Time after which a muted connection that was closed is freed."""
 
 
 class Connection:
@@ -79,7 +83,17 @@ class Connection:
         """Start no request before that time."""
         if not self.blocked & (MUTED | CLOSED):
             self.blocked |= MUTED
-            self._manager.loop.call_at(until_ns / 1e9, self.clear_reasons, MUTED)
+            self._stay_muted(until_ns / 1e9)
+
+    def _stay_muted(self, until: float) -> None:
+        # A timer holds the connection. The pause may be long, so the timer is renewed while the connection is open.
+        loop = self._manager.loop
+        if self.blocked & CLOSED:
+            return
+        if loop.time() >= until:
+            self.clear_reasons(MUTED)
+        else:
+            loop.call_at(min(until, loop.time() + MUTED_S), self._stay_muted, until)
 
     def stop_requests(self) -> None:
         """Start no more requests: the broker stops."""

@@ -48,6 +48,8 @@ GROWTH: Final = 16
 ROOMY: Final = 1024 * 1024
 """A frame larger than `ORDINARY` of which this many bytes have come gets a mapping for all of it: pages that are not
 written to yet cost nothing."""
+MUTED_MAX: Final = 128 * 1024
+"""Bytes that a throttled connection may keep while others wait for memory: those of one ordinary reception."""
 SHARE: Final = 256
 """Most requests of one turn, before the other connections get theirs."""
 
@@ -354,7 +356,8 @@ class RequestReader:
 
     def grow_stale(self) -> bool:
         """Count a check that found the same frame incomplete while others wait for memory; True: one too many."""
-        if self._connection.blocked & MUTED:  # the broker throttles it: the delay is not the peer's fault
+        # The broker throttles it: the delay is not the peer's fault, unless it would keep much memory meanwhile.
+        if self._connection.blocked & MUTED and self.charged <= MUTED_MAX:
             return False
         self._stale += 1
         patience = PATIENCE_WAITING if self._connection.blocked & MEMORY else PATIENCE

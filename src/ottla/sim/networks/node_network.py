@@ -6,7 +6,7 @@ Zone: deterministic.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.seams import Done, Gate, Part, Peer, Region, Slot
@@ -232,6 +232,9 @@ class NodeNetwork:
 
     def set_frame_bounds(self, peer: Peer, least: int, most: int | None) -> None:
         """Does nothing: clients here do not log in."""
+
+    def measure_turns(self, report: Callable[[Peer, int], None] | None) -> None:
+        """Does nothing: a simulated turn takes no time."""
 
     def close_connection(self, peer: Peer, why: str) -> None:
         """Drop the connection."""

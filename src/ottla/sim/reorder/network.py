@@ -89,6 +89,9 @@ class HeldNetwork:
     def pause_reading(self, _peer: Peer, _until_ns: int) -> None:
         """Does nothing: these senders wait for their answers."""
 
+    def measure_turns(self, _report: Callable[[Peer, int], None] | None) -> None:
+        """Does nothing: a turn takes no time."""
+
     def set_address(self, _node: int, _host: str, _port: int) -> None:
         """Does nothing: all brokers are here."""
 

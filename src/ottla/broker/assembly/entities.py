@@ -1,0 +1,53 @@
+"""Quotas, and the settings of users, client ids, addresses and other entities.
+
+Zone: deterministic. Construction only; `ottla.security.quotas` decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.broker.assembly.forward import Forward
+from ottla.broker.dispatch import Dispatch
+from ottla.cluster.entities.entity_reader import EntityReader
+from ottla.config.broker import BrokerConfig
+from ottla.seams import World
+from ottla.security.quotas.client_quotas import ClientQuotas
+from ottla.security.quotas.entity_quotas import EntityQuotas, OnUserConfig
+from ottla.security.quotas.rates import Windows
+from ottla.security.quotas.request_throttles import FrameInput, QuotaWindows, RequestThrottles
+
+
+class EntityWing(NamedTuple):
+    """What depends on the settings of entities."""
+
+    reader: EntityReader
+    quotas: ClientQuotas
+    throttles: RequestThrottles
+    on_quotas: Forward[[]]
+    """Called after every change of the quotas."""
+
+
+def build_entities(config: BrokerConfig, world: World, on_user_config: OnUserConfig) -> EntityWing:
+    """Create the objects. `on_user_config` receives the settings of each user, also its credentials."""
+    quotas = ClientQuotas()
+    on_quotas: Forward[[]] = Forward("the handling of changed quotas")
+    windows = QuotaWindows(
+        Windows(config.quota_window_num, config.quota_window_size_seconds * 1000),
+        Windows(config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000),
+    )
+    throttles = RequestThrottles(quotas, world.clock, world.network, windows)
+    reader = EntityReader(EntityQuotas(quotas, on_quotas, on_user_config).on_config)
+    return EntityWing(reader, quotas, throttles, on_quotas)
+
+
+def new_frame_input(entities: EntityWing, dispatch: Dispatch) -> FrameInput:
+    """Create the object that passes frames to the dispatch."""
+    frames = FrameInput(entities.throttles, dispatch.on_frame, dispatch.is_for_brokers)
+    entities.on_quotas.bind(frames.refresh_quotas)
+    return frames
+
+
+def ignore_user_config(user: str, config: Mapping[str, str]) -> None:
+    """Ignore the settings of a user beyond quotas: this broker has no SCRAM."""
