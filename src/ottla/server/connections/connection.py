@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from typing import Any, ClassVar
 
 from ottla.server.connections.connection_manager import ConnectionManager
 from ottla.server.connections.connection_state import CLOSED, DRAINING, MUTED
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 class Connection:
     """A peer on a non-blocking socket."""
+
+    reader_class: ClassVar[type[RequestReader]] = RequestReader
+    responses_class: ClassVar[type[ResponseQueue]] = ResponseQueue
+    """The two parts; a transport that is not a plain socket has others (`ottla.server.connections.tls`)."""
 
     __slots__ = (
         "_age",
@@ -35,7 +40,7 @@ class Connection:
         "responses",
     )
 
-    def __init__(self, manager: ConnectionManager, sock: socket.socket, listener: str, host: str) -> None:
+    def __init__(self, manager: ConnectionManager, sock: socket.socket | Any, listener: str, host: str) -> None:
         self.listener = listener
         self.host = host
         self.principal = "User:ANONYMOUS"
@@ -45,8 +50,8 @@ class Connection:
         self._manager = manager
         self._sock = sock
         self._fd = sock.fileno()
-        self.responses = ResponseQueue(self, manager, sock)
-        self.reader = RequestReader(self, manager, sock, self.responses)
+        self.responses = self.responses_class(self, manager, sock)
+        self.reader = self.reader_class(self, manager, sock, self.responses)
         manager.on_opened(self)
         self.reader.start_reading()
 
