@@ -35,6 +35,7 @@ _SECTIONS: Final = {
 """Headings of the classes that hold rows; a class that is not named here is its own heading."""
 _SCOPES: Final = {
     Dynamic.READ_ONLY: "read at start",
+    Dynamic.PER_BROKER: "can be altered for one listener of a broker while it runs",
     Dynamic.CLUSTER_WIDE: "can be altered while the cluster runs",
 }
 

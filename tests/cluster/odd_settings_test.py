@@ -14,7 +14,7 @@ from tests.handnode import Node
 
 from ottla.cluster.configs import Layers, usable_layers
 from ottla.config.broker import BROKER_ROWS, BrokerConfig
-from ottla.config.rows import ConfigError, Dynamic
+from ottla.config.rows import ConfigError, Dynamic, render_value
 from ottla.config.topic import TOPIC_ROWS
 from ottla.errors import ErrorCode
 from ottla.seams import Op
@@ -25,7 +25,14 @@ ODD = (
     "true", "\u0663", "0x10", "1_000", "nan", "inf", "delete,delete", ",", "\\", "a" * 5000, "\x00\x1b[2J",
 )  # fmt: skip
 """More than 25 values, of which each key accepts some."""
-DYNAMIC = [row.name for row in BROKER_ROWS.values() if row.dynamic is not Dynamic.READ_ONLY]
+DYNAMIC = [
+    *(row.name for row in BROKER_ROWS.values() if row.dynamic is Dynamic.CLUSTER_WIDE),
+    *(
+        f"listener.name.plaintext.{row.name}"
+        for row in BROKER_ROWS.values()
+        if row.dynamic is Dynamic.PER_BROKER and not row.sensitive
+    ),
+]
 
 
 def alter_answer(node, kind, name, key, value):
@@ -70,6 +77,20 @@ class Tried:
         self.node.process.post_turn(0, "by hand", turn)
         self.node.pass_ms(50)
         assert len(box) == 1
+
+
+@pytest.mark.parametrize("key", [row.name for row in BROKER_ROWS.values() if row.dynamic is Dynamic.PER_BROKER])
+def test_keys_of_tls_change_for_one_listener_of_one_broker_and_secrets_never_do(key):
+    node = Tried().node
+    own = f"listener.name.plaintext.{key}"
+    secret = BROKER_ROWS[key].sensitive
+    for broker, name, words in (("", own, "name the broker"), ("1", key, "single listeners only"), ("1", own, "")):
+        answer = alter_answer(node, 4, broker, name, render_value(BROKER_ROWS[key].default) or "x")
+        if words or secret:
+            assert answer.error_code == ErrorCode.INVALID_REQUEST
+            assert ("is a secret" if secret else words) in answer.error_message
+        else:
+            assert answer.error_code == ErrorCode.NONE, answer.error_message
 
 
 @pytest.mark.slow

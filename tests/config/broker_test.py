@@ -126,9 +126,8 @@ def test_an_unknown_topic_key_names_the_nearest_one():
 
 @pytest.mark.parametrize(
     "name",
-    ["process.roles", "controller.quorum.voters", "ssl.keystore.location",
-     "sasl.kerberos.service.name", "sasl.login.class", "listener.name.internal.ssl.key.password",
-     "remote.log.storage.system.enable"],
+    ["process.roles", "controller.quorum.voters", "sasl.kerberos.service.name", "sasl.login.class",
+     "listener.name.internal.log.dirs", "remote.log.storage.system.enable"],
 )  # fmt: skip
 def test_a_known_but_unsupported_key_gets_one_clear_line(name):
     _, warnings = BrokerConfig.from_properties({name: "x"})
@@ -203,7 +202,18 @@ def test_listeners_become_endpoints():
         ({"listeners": "PLAINTEXT://:99999"}, "listeners"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "listeners"),
         ({"listeners": ""}, "listeners"),
-        ({"listeners": "SSL://:9093"}, "listeners"),
+        ({"listeners": "SSL://:9093"}, "ssl.keystore.location"),
+        ({"listeners": "SSL://:9093", "ssl.keystore.location": "s", "ssl.keystore.key": "k"}, "ssl.keystore.key"),
+        ({"listeners": "SSL://:9093", "ssl.keystore.location": "s", "ssl.client.auth": "required"}, "ssl.client.auth"),
+        ({"listeners": "SSL://:9093", "ssl.keystore.location": "s", "listener.name.ssl.ssl.client.auth": "requested"},
+         "listener.name.ssl.ssl.client.auth"),
+        ({"listener.name.ssl.ssl.client.auth": "perhaps"}, "listener.name.ssl.ssl.client.auth"),
+        ({"listeners": "SSL://:9093", "ssl.keystore.type": "JKS"}, "ssl.keystore.type"),
+        ({"ssl.enabled.protocols": ""}, "ssl.enabled.protocols"),
+        ({"ssl.enabled.protocols": "TLSv1.1"}, "ssl.enabled.protocols"),
+        ({"security.inter.broker.protocol": "SSL"}, "security.inter.broker.protocol"),
+        ({"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
+         "security.inter.broker.protocol"),
         ({"listeners": "INSIDE://:9093"}, "listeners"),
         ({"listener.security.protocol.map": "A:TELNET"}, "listener.security.protocol.map"),
         ({"advertised.listeners": "OTHER://h:1", "listener.security.protocol.map": "OTHER:PLAINTEXT"},
@@ -385,3 +395,61 @@ def test_a_word_of_a_list_keeps_escaped_commas_and_blanks(word):
     config, _ = BrokerConfig.from_properties({"log.dirs": list_word(word)})
     assert config.log_dirs == (word,)
     assert parse_value(BROKER_ROWS["log.dirs"], render_value(config.log_dirs) or "") == (word,)
+
+
+SECURE = {
+    "listeners": "PLAINTEXT://:9092,INSIDE://:9093,OUTSIDE://:9094",
+    "listener.security.protocol.map": "INSIDE:SSL,OUTSIDE:SSL",
+    "ssl.keystore.location": "/all.pem",
+    "ssl.truststore.location": "/ca.pem",
+    "listener.name.inside.ssl.keystore.location": "/inside.pem",
+    "listener.name.inside.ssl.client.auth": "required",
+    "listener.name.inside.ssl.key.password": "hidden",
+}
+
+
+def test_a_listener_may_have_its_own_settings():
+    config, warnings = BrokerConfig.from_properties(SECURE)
+    assert warnings == []
+    assert [endpoint.protocol for endpoint in config.endpoints] == ["PLAINTEXT", "SSL", "SSL"]
+    inside, outside = config.at_listener("INSIDE"), config.at_listener("OUTSIDE")
+    assert (inside.ssl_keystore_location, inside.ssl_client_auth) == ("/inside.pem", "required")
+    assert (outside.ssl_keystore_location, outside.ssl_client_auth) == ("/all.pem", "none")
+    assert inside.ssl_truststore_location == outside.ssl_truststore_location == "/ca.pem"
+    assert inside.ssl_key_password == "hidden"
+    assert outside.ssl_key_password is None
+
+
+def test_a_mechanism_of_a_listener_has_the_nearest_value():
+    name = "listener.name.inside"
+    config, _ = BrokerConfig.from_properties(
+        {
+            "connections.max.reauth.ms": "1",
+            f"{name}.connections.max.reauth.ms": "2",
+            f"{name}.scram-sha-256.connections.max.reauth.ms": "3",
+        }
+    )
+    assert config.connections_max_reauth_ms == config.at_listener("OTHER", "PLAIN").connections_max_reauth_ms == 1
+    assert config.at_listener("INSIDE").connections_max_reauth_ms == 2
+    assert config.at_listener("INSIDE", "PLAIN").connections_max_reauth_ms == 2
+    assert config.at_listener("INSIDE", "SCRAM-SHA-256").connections_max_reauth_ms == 3
+
+
+def test_listeners_with_sasl_request_certificates_only_by_a_key_of_their_own():
+    endpoint = Endpoint("DOOR", "", 9094, "SASL_SSL")
+    assert BrokerConfig(ssl_client_auth="required").client_auth_at(endpoint) == "none"
+    config, _ = BrokerConfig.from_properties({"listener.name.door.ssl.client.auth": "requested"})
+    assert config.client_auth_at(endpoint) == "requested"
+    assert config.client_auth_at(endpoint._replace(listener="OTHER")) == "none"
+
+
+def test_a_store_of_java_is_refused_with_the_commands_that_convert_it():
+    with pytest.raises(ConfigError, match=r"JKS is not supported at listener SSL; use PEM: convert .* openssl pkcs12"):
+        read(listeners="SSL://:9093", ssl_truststore_type="JKS")
+
+
+def test_the_listener_between_brokers_is_found_by_its_protocol():
+    settings = SECURE | {"security.inter.broker.protocol": "SSL"}
+    assert BrokerConfig.from_properties(settings)[0].inter_broker_listener == "INSIDE"
+    settings = SECURE | {"inter.broker.listener.name": "outside"}
+    assert BrokerConfig.from_properties(settings)[0].inter_broker_listener == "OUTSIDE"

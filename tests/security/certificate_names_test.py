@@ -6,13 +6,14 @@ Zone: pure. The pairs were written down from `javax.security.auth.x500.X500Princ
 from __future__ import annotations
 
 import random
+import ssl
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from trustme import CA
 
-from ottla.security.certificate_names import subject_of_certificate, text_of_name
+from ottla.security.certificate_names import alternative_names, subject_of_certificate, text_of_name
 
 DUKE = (
     "3037310b300906035504061302555331193017060355040a0c1053756e204d6963726f73797374656d73310d300b06035504030c0444756b65"
@@ -119,3 +120,15 @@ def test_a_name_of_255_components() -> None:
     content = component * 255
     name = b"\x30\x82" + len(content).to_bytes(2, "big") + content
     assert text_of_name(name) == ",".join(["OU=o"] * 255)
+
+
+def test_alternative_names_are_compared_as_they_are_encoded():
+    authority = CA()
+
+    def names(*hosts: str) -> frozenset[bytes]:
+        made = authority.issue_cert(*hosts).cert_chain_pems[0].bytes().decode()
+        return alternative_names(ssl.PEM_cert_to_DER_cert(made))
+
+    assert len(names("a.example", "127.0.0.1")) == 2
+    assert names("a.example") < names("b.example", "a.example")
+    assert names("::1") != names("127.0.0.1")

@@ -10,7 +10,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ottla.config.broker import BROKER_ROWS, BrokerConfig
+from ottla.config.broker import BROKER_ROWS, BrokerConfig, find_row
+from ottla.config.broker_listeners import LISTENER_PREFIX
 from ottla.config.names import OLD_BROKER_NAMES, nearest_key_hint, unsupported_reason
 from ottla.config.rows import ConfigError, Dynamic, Row, Type, parse_value, render_value
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
@@ -98,7 +99,7 @@ class Layers(NamedTuple):
                 if name in values:
                     yield Synonym(name, values[name], source)
         for name in names:
-            default = render_value(BROKER_ROWS[name].default)
+            default = render_value(BROKER_ROWS[name].default) if name in BROKER_ROWS else None
             if default is not None:
                 yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
 
@@ -131,6 +132,17 @@ def describe_broker(config: BrokerConfig, layers: Layers, wanted: Sequence[str] 
         source = own[0].source if own else ConfigSource.DEFAULT_CONFIG
         value = None if row.sensitive else render_value(config.value_of(row))
         found.append(DescribedConfig(row, value, source, row.dynamic is Dynamic.READ_ONLY, tuple(synonyms)))
+    return found + _describe_listeners(layers, wanted)
+
+
+def _describe_listeners(layers: Layers, wanted: Sequence[str] | None) -> list[DescribedConfig]:
+    """The settings of single listeners, as far as they were set: `listener.name.<listener>.<key>`."""
+    names = {name for layer in layers for name in layer if name.startswith(LISTENER_PREFIX)}
+    found = []
+    for row in _wanted_rows({name: row for name in names if (row := find_row(name))}, wanted):
+        first = next(layers.synonyms_of((row.name,)))
+        value, synonyms = (None, ()) if row.sensitive else (first.value, (first,))
+        found.append(DescribedConfig(row, value, first.source, row.dynamic is Dynamic.READ_ONLY, synonyms))
     return found
 
 
@@ -247,34 +259,57 @@ def check_broker(before: Layers, after: Layers) -> None:
     Settings that were stored before and do not change may be unusable. They are not checked, and can be deleted.
     """
     used, _ = usable_layers(before)
-    own = _check_changed(before.own, used.own, after.own)
-    shared = _check_changed(before.shared, used.shared, after.shared)
+    own = _check_changed(before.own, used.own, after.own, True)
+    shared = _check_changed(before.shared, used.shared, after.shared, False)
     try:
         after._replace(own=own, shared=shared).resolve_layers()
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _check_changed(before: Mapping[str, str], used: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """The usable settings after a change. Raises ApiError for a changed key that cannot be set."""
+def _check_changed(
+    before: Mapping[str, str], used: Mapping[str, str], after: Mapping[str, str], own: bool
+) -> dict[str, str]:
+    """The usable settings after a change, of this broker (`own`) or of all. Raises ApiError for a changed key that
+    cannot be set."""
     for name in sorted(after):
         # Unchanged settings are not checked: one invalid setting must not block changes of the others.
         if before.get(name) != after[name]:
-            _check_dynamic(name)
+            _check_dynamic(name, own)
             _check_value(name, after[name])
     return {name: text for name, text in after.items() if name in used or before.get(name) != text}
 
 
-def _check_dynamic(name: str) -> None:
-    row = BROKER_ROWS.get(name)
+def _check_dynamic(name: str, own: bool) -> None:
+    """Check that a key may be changed, for one broker (`own`) or for all. Raises ApiError."""
+    row = find_row(name)
     if row is None:
         raise ApiError(ErrorCode.INVALID_CONFIG, _unknown_key_message(name))
+    why = _fixed_reason(row, own)
+    if why is not None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name[:100]} {why}")
+
+
+def _fixed_reason(row: Row, own: bool) -> str | None:
+    """The reason why a key may not be changed, for one broker (`own`) or for all; None: it may be."""
+    # 1. The start alone reads it.
     if row.dynamic is Dynamic.READ_ONLY:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot change while the broker runs; set it and restart")
+        return "cannot change while the broker runs; set it and restart"
+    # 2. The store keeps plain text, and every client that may read it would know the secret.
+    if row.sensitive:
+        return "is a secret, which the metadata store must not keep: put it into a file of the broker and restart"
+    # 3. A key of TLS changes for one listener of one broker, as in Kafka.
+    if row.dynamic is Dynamic.PER_BROKER:
+        if not own:
+            return "can be altered for single brokers only: name the broker"
+        if not row.name.startswith(LISTENER_PREFIX):
+            return f"can be altered for single listeners only: {LISTENER_PREFIX}<listener>.{row.name}"
+    return None
 
 
 def _check_value(name: str, text: str) -> None:
-    row = BROKER_ROWS[name]
+    row = find_row(name)
+    assert row is not None, "checked before"
     try:
         if text.strip() or row.default is not None:
             parse_value(row, text)
@@ -302,7 +337,9 @@ def usable_layers(layers: Layers) -> tuple[Layers, list[str]]:
        dynamic settings, because any of them may conflict with it.
     """
     lines: list[str] = []
-    found = layers._replace(own=_usable_alone(layers.own, lines), shared=_usable_alone(layers.shared, lines))
+    found = layers._replace(
+        own=_usable_alone(layers.own, lines, True), shared=_usable_alone(layers.shared, lines, False)
+    )
     while found.own or found.shared:
         try:
             found.resolve_layers()
@@ -321,11 +358,11 @@ def retention_guards(lost: Iterable[str]) -> dict[str, str]:
     return {}
 
 
-def _usable_alone(settings: Mapping[str, str], lines: list[str]) -> dict[str, str]:
+def _usable_alone(settings: Mapping[str, str], lines: list[str], own: bool) -> dict[str, str]:
     good = {}
     for name, text in settings.items():
         try:
-            _check_dynamic(name)
+            _check_dynamic(name, own)
             _check_value(name, text)
         except ApiError as error:
             lines.append(error.message or name)

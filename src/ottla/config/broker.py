@@ -1,7 +1,7 @@
 """Configuration of a broker: all rows, their parsing, and values that follow from several keys.
 
 Zone: pure. The rows are in `broker_server`, `broker_log`, `broker_cluster`, `broker_coordinators`,
-`broker_authorizer`. `sources` reads text from files, the environment and flags.
+`broker_authorizer`, `broker_sasl`, `broker_listeners`. `sources` reads text from files, the environment and flags.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ottla.config.broker_sasl import SaslConfig
+from ottla.config.broker_listeners import CONVERT, ListenerConfig, ListenerKey, is_per_listener, parse_listener_key
 from ottla.config.names import OLD_BROKER_NAMES, is_harmless, unknown_key_warning, unsupported_reason
 from ottla.config.rows import (
     INT_MAX,
@@ -29,7 +29,7 @@ from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.types import Endpoint
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
+TLS_PROTOCOLS: Final = ("SSL", "SASL_SSL")
 CLEANER_BUFFER_MIN: Final = 1 << 20
 """Minimum size in bytes of the map of keys of a compaction thread, as in Kafka."""
 _ADDRESS: Final = re.compile(r"[0-9A-Za-z._%-]+|[0-9A-Fa-f:.%]+")
@@ -40,7 +40,7 @@ _FLUSH: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 
 
 @dataclass(repr=False, frozen=True, slots=True)
-class BrokerConfig(SaslConfig):
+class BrokerConfig(ListenerConfig):
     """Settings of one broker. `BrokerConfig()` is valid: every key at its default.
 
     `given` has the text of the keys that were set, by their current names, so that the source of a value is known.
@@ -59,9 +59,9 @@ class BrokerConfig(SaslConfig):
         warnings: list[str] = []
         of_listeners = {name.lower(): properties[name] for name in properties if is_listener_key(name.lower())}
         given = _recognize_keys(properties, warnings)
-        warnings += [f"{name} has no effect: {why}" for name in given if (why := BROKER_ROWS[name].unused)]
         if "sasl.jaas.config" in given:
             warnings.append("sasl.jaas.config has no effect without the prefix listener.name.LISTENER.MECHANISM.")
+        warnings += [f"{name} has no effect: {row.unused}" for name in given if (row := find_row(name)) and row.unused]
         config = replace(cls(), given=given, of_listeners=of_listeners, **_parse_values(given))
         _check_together(config)
         return config, warnings
@@ -70,6 +70,28 @@ class BrokerConfig(SaslConfig):
         """The value of a row of BROKER_ROWS."""
         found: Value = getattr(self, row.attribute)
         return found
+
+    def at_listener(self, listener: str, mechanism: str = "") -> BrokerConfig:
+        """The settings as they are in force at one listener, or for one SASL mechanism of it.
+
+        `listener.name.<listener>.<mechanism>.<key>` overrides `listener.name.<listener>.<key>`, and that `<key>`.
+        """
+        own: dict[str, str] = {}
+        for wanted in dict.fromkeys(("", mechanism.lower())):
+            for name, text in self.given.items():
+                if (key := parse_listener_key(name)) and key[:2] == (listener, wanted):
+                    own[key.key] = text
+        return replace(self, given={**self.given, **own}, **_parse_values(own)) if own else self
+
+    def client_auth_at(self, endpoint: Endpoint) -> str:
+        """`ssl.client.auth` of a listener. As in Kafka, SASL_SSL listeners use only a value of their own (KIP-684)."""
+        if endpoint.protocol == "SASL_SSL" and not self.is_given_at(endpoint.listener, "ssl.client.auth"):
+            return "none"
+        return self.at_listener(endpoint.listener).ssl_client_auth
+
+    def is_given_at(self, listener: str, key: str) -> bool:
+        """Whether a listener has a value of its own for a key."""
+        return any(parse_listener_key(name) == ListenerKey(listener, "", key) for name in self.given)
 
     @property
     def topic_defaults(self) -> TopicConfig:
@@ -126,7 +148,7 @@ class BrokerConfig(SaslConfig):
     def inter_broker_listener(self) -> str:
         """The name of the listener between brokers: the configured one, else the first with the configured protocol."""
         if self.inter_broker_listener_name is not None:
-            return self.inter_broker_listener_name
+            return self.inter_broker_listener_name.upper()
         for endpoint in self.endpoints:
             if endpoint.protocol == self.security_inter_broker_protocol:
                 return endpoint.listener
@@ -136,10 +158,17 @@ class BrokerConfig(SaslConfig):
 BROKER_ROWS: Final[Mapping[str, Row]] = {row.name: row for row in rows_of(BrokerConfig)}
 """Broker keys by name."""
 
-_ALIASES: Final = {
-    "broker.id": "node.id",
-    "log.dir": "log.dirs",
-}
+
+def find_row(name: str) -> Row | None:
+    """The row of a key of the broker, or of one listener (`listener.name.<listener>.<key>`); None: there is none."""
+    found = BROKER_ROWS.get(name)
+    if found is None and (key := parse_listener_key(name)):
+        base = BROKER_ROWS.get(key.key)
+        found = base._replace(name=name) if base and is_per_listener(base) else None
+    return found
+
+
+_ALIASES: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
 _CURRENT_NAMES: Final = frozenset(BROKER_ROWS) | frozenset(_ALIASES)
 
 
@@ -148,7 +177,8 @@ def _recognize_keys(properties: Mapping[str, str], warnings: list[str]) -> dict[
     given: dict[str, str] = {}
     for name in sorted(properties):
         text = properties[name]
-        # 1. An old name, unless the current one is also set. 2. A key. 3. An alias. 4. Unknown, unsupported or ignored.
+        # 1. An old name, unless the current one is also set. 2. A key. 3. An alias. 4. A key of one listener.
+        # 5. Unknown, unsupported or ignored.
         if name in OLD_BROKER_NAMES:
             current = OLD_BROKER_NAMES[name]
             warnings.append(f"{name} is an old name of {current}")
@@ -160,6 +190,8 @@ def _recognize_keys(properties: Mapping[str, str], warnings: list[str]) -> dict[
             pass  # they are in `of_listeners`
         elif name in _ALIASES:
             _take_alias(name, properties, given)
+        elif find_row(name) is not None:
+            given[name] = text
         else:
             warnings.extend(_warning_about(name))
     return given
@@ -190,11 +222,15 @@ def _warning_about(name: str) -> list[str]:
 
 
 def _parse_values(given: Mapping[str, str]) -> dict[str, Any]:
-    """The values by field. An empty text means absent if the key may be absent."""
+    """The values by field. An empty text means absent if the key may be absent. Keys of one listener are only checked:
+    `BrokerConfig.at_listener` has their values."""
     values: dict[str, Any] = {}
     for name, text in given.items():
-        row = BROKER_ROWS[name]
-        values[row.attribute] = None if row.default is None and not text.strip() else parse_value(row, text)
+        row = find_row(name)
+        assert row is not None, "only keys with a row are given"
+        value = None if row.default is None and not text.strip() else parse_value(row, text)
+        if name in BROKER_ROWS:
+            values[row.attribute] = value
     return values
 
 
@@ -207,8 +243,10 @@ def _check_together(config: BrokerConfig) -> None:
             raise ConfigError("advertised.listeners", f"{endpoint.listener} is not one of the listeners")
         if endpoint.host == "0.0.0.0":  # noqa: S104 - refused here
             raise ConfigError("advertised.listeners", "clients cannot connect to 0.0.0.0; name a host")
-    if config.inter_broker_listener not in names:
-        raise ConfigError("inter.broker.listener.name", f"{config.inter_broker_listener} is not one of the listeners")
+    _check_inter_broker(config)
+    for endpoint in listeners:
+        if endpoint.protocol in TLS_PROTOCOLS:
+            _check_tls(config, endpoint)
     if len(set(config.log_dirs)) != len(config.log_dirs):
         raise ConfigError("log.dirs", "names a directory twice")
     if "" in config.log_dirs:
@@ -233,6 +271,45 @@ def _check_sasl(config: BrokerConfig) -> None:
             )
     if "sasl.mechanism.inter.broker.protocol" in config.given:
         _ = config.inter_broker_credential
+
+
+def _check_inter_broker(config: BrokerConfig) -> None:
+    endpoints = config.endpoints
+    if config.inter_broker_listener not in [endpoint.listener for endpoint in endpoints]:
+        raise ConfigError("inter.broker.listener.name", f"{config.inter_broker_listener} is not one of the listeners")
+    if "security.inter.broker.protocol" in config.given:
+        if config.inter_broker_listener_name is not None:
+            raise ConfigError("security.inter.broker.protocol", "only it or inter.broker.listener.name may be set")
+        if config.security_inter_broker_protocol not in [endpoint.protocol for endpoint in endpoints]:
+            raise ConfigError(
+                "security.inter.broker.protocol", f"no listener speaks {config.security_inter_broker_protocol}"
+            )
+
+
+def _check_tls(config: BrokerConfig, endpoint: Endpoint) -> None:
+    """Check that a listener with TLS has a key and a certificate, and the authorities of its clients. Raises
+    ConfigError."""
+    name, at = endpoint.listener, config.at_listener(endpoint.listener)
+    for key, found in (("ssl.keystore.type", at.ssl_keystore_type), ("ssl.truststore.type", at.ssl_truststore_type)):
+        if found != "PEM":
+            raise ConfigError(key, f"{found[:20]} is not supported at listener {name}; use PEM: {CONVERT}")
+    if bool(at.ssl_keystore_key) != bool(at.ssl_keystore_certificate_chain):
+        raise ConfigError(
+            "ssl.keystore.key", f"and ssl.keystore.certificate.chain belong together; listener {name} has one of them"
+        )
+    if bool(at.ssl_keystore_key) == bool(at.ssl_keystore_location):
+        raise ConfigError(
+            "ssl.keystore.location",
+            f"listener {name} uses {endpoint.protocol}: set a PEM file with its private key and certificate here, or "
+            "their text in ssl.keystore.key and ssl.keystore.certificate.chain",
+        )
+    trusted = at.ssl_truststore_location or at.ssl_truststore_certificates
+    if config.client_auth_at(endpoint) != "none" and not trusted:
+        key = "ssl.client.auth"
+        raise ConfigError(
+            f"listener.name.{name.lower()}.{key}" if config.is_given_at(name, key) else key,
+            f"listener {name} needs the authorities that issue its clients' certificates: set ssl.truststore.location",
+        )
 
 
 def _check_limits(config: BrokerConfig) -> None:
@@ -324,8 +401,8 @@ def _parse_endpoint(key: str, entry: str, protocols: Mapping[str, str]) -> Endpo
         raise ConfigError(key, f"{entry!r} is not NAME://host:port")
     if name not in protocols:
         raise ConfigError(key, f"{name} has no security protocol; add it to listener.security.protocol.map")
-    if protocols[name] not in SERVED_PROTOCOLS:
-        raise ConfigError(key, f"{name} uses {protocols[name]}; supported is {', '.join(SERVED_PROTOCOLS)}")
+    if protocols[name] not in PROTOCOLS:
+        raise ConfigError(key, f"{name} uses {protocols[name]}; supported is {', '.join(PROTOCOLS)}")
     return Endpoint(name, host.strip("[]"), _parse_port(key, entry, port), protocols[name])
 
 

@@ -466,9 +466,3 @@ class ServerConfig:
         at_least(1),
         importance=LOW,
     )
-    ottla_http_listener: str | None = key(
-        "ottla.http.listener",
-        Type.STRING,
-        None,
-        "host:port of the pages /metrics and /health over HTTP; none when it is not set. Not a key of Kafka.",
-    )

@@ -60,6 +60,7 @@ class Dynamic(Enum):
     """Whether the key may change while the broker runs (KIP-226). Keys that only the start reads are read-only."""
 
     READ_ONLY = "read-only"
+    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
@@ -98,7 +99,7 @@ class Row(NamedTuple):
 
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-READ_ONLY, CLUSTER_WIDE = Dynamic.READ_ONLY, Dynamic.CLUSTER_WIDE
+READ_ONLY, PER_BROKER, CLUSTER_WIDE = Dynamic.READ_ONLY, Dynamic.PER_BROKER, Dynamic.CLUSTER_WIDE
 
 
 def key(

@@ -1,4 +1,4 @@
-"""The distinguished name of a certificate's subject as text, as Java writes it (RFC 2253).
+"""The names in a certificate: its subject's distinguished name as text, as Java writes it (RFC 2253), and others.
 
 Zone: pure. ACLs and `ssl.principal.mapping.rules` contain such names, so they must be the same to the byte. Python's
 own form of a certificate has lost what decides the text: the types of values. So the subject is read from the DER
@@ -21,7 +21,9 @@ _KEYWORDS: Final = {
     "0.9.2342.19200300.100.1.1": "UID",
     "0.9.2342.19200300.100.1.25": "DC",
 }
-_OID, _SEQUENCE, _SET, _VERSION = 0x06, 0x30, 0x31, 0xA0
+_OID, _OCTETS, _SEQUENCE, _SET, _VERSION, _EXTENSIONS = 0x06, 0x04, 0x30, 0x31, 0xA0, 0xA3
+_ALTERNATIVE_NAMES: Final = bytes.fromhex("551d11")
+"""The type 2.5.29.17 of an extension, in DER."""
 _CHARSETS: Final = {
     0x0C: "utf-8",
     0x13: "ascii",
@@ -49,13 +51,30 @@ class _Value(NamedTuple):
 
 def subject_of_certificate(certificate: bytes) -> str:
     """The name of the subject of a certificate in DER; "" if it has none. Raises ValueError."""
-    if len(certificate) > _SIZE_MAX:
-        raise ValueError(f"a certificate of more than {_SIZE_MAX} bytes")
-    signed = _only(_values_of(_only(_values_of(certificate), _SEQUENCE, first=True)), _SEQUENCE, first=True)
-    fields = [value for value in _values_of(signed) if value.tag != _VERSION]
+    fields = _fields_of(certificate)
     if len(fields) <= _SUBJECT or fields[_SUBJECT].tag != _SEQUENCE:
         raise ValueError("the certificate has no subject")
     return text_of_name(fields[_SUBJECT].encoding)
+
+
+def alternative_names(certificate: bytes) -> frozenset[bytes]:
+    """The alternative names (hosts, addresses) of a certificate in DER, each as it is encoded. Raises ValueError."""
+    for field in _fields_of(certificate):
+        if field.tag == _EXTENSIONS:
+            for extension in _values_of(_only(_values_of(field.content), _SEQUENCE)):
+                parts = list(_values_of(extension.content))
+                if parts and parts[0].content == _ALTERNATIVE_NAMES and parts[-1].tag == _OCTETS:
+                    names = _only(_values_of(parts[-1].content), _SEQUENCE)
+                    return frozenset(name.encoding for name in _values_of(names))
+    return frozenset()
+
+
+def _fields_of(certificate: bytes) -> list[_Value]:
+    """The fields of a certificate after its version. Raises ValueError."""
+    if len(certificate) > _SIZE_MAX:
+        raise ValueError(f"a certificate of more than {_SIZE_MAX} bytes")
+    signed = _only(_values_of(_only(_values_of(certificate), _SEQUENCE, first=True)), _SEQUENCE, first=True)
+    return [value for value in _values_of(signed) if value.tag != _VERSION]
 
 
 def text_of_name(name: bytes) -> str:

@@ -8,17 +8,20 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.rows import ConfigError
 from ottla.metrics import Registry
 from ottla.seams import Done, Failure, Inputs, Kind, Part, Peer, Slot, World
-from ottla.server.connections.broker_connection import ConnectionContext
+from ottla.server.connections.broker_connection import BrokerConnection, ConnectionContext
 from ottla.server.connections.broker_handshake import BrokerCredential
 from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
-from ottla.server.connections.inter_broker_client import InterBrokerClient
+from ottla.server.connections.inter_broker_client import Connect, InterBrokerClient
 from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable_host
+from ottla.server.connections.tls.outgoing import TlsBrokerConnection
+from ottla.server.connections.tls.transport_security import TransportSecurity
 from ottla.server.disks.descriptors import Descriptors
 from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
@@ -148,10 +151,12 @@ class Shell:
         )
         self.traffic = ConnectionManager(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
+        self._quotas = Quotas(traffic, _connection_limits(config))
+        self._security = TransportSecurity(config, traffic, self._turns, self._quotas.give_back)
         wiring = ConnectionContext(
             loop, watch, self._turns, traffic.pool, traffic.view, broker_secret or _credential(config)
         )
-        self._calls = InterBrokerClient(loop, self._turns, config.node_id, wiring)
+        self._calls = InterBrokerClient(loop, self._turns, config.node_id, wiring, self._broker_connections())
         self._workers = RealWorkers(self._turns)
         self.descriptors = Descriptors(descriptors)
         disks = [RealDisk(directory, self._turns.add_branch(), self.descriptors) for directory in config.log_dirs]
@@ -168,12 +173,16 @@ class Shell:
             broker_secret=broker_secret,
             sasl_users=read_users(config.ottla_sasl_users_file),
         )
-        self._quotas = Quotas(self.traffic, _connection_limits(config))
         self._listening = listening or {}
         self._listeners: list[Listener] = []
         self._endpoints = config.endpoints
         self._advertised = config.advertised_endpoints
         self._inputs: Inputs | None = None
+
+    def _broker_connections(self) -> Connect:
+        """Makes connections to other brokers, under TLS if the listener between brokers speaks it."""
+        tls = self._security.outgoing
+        return BrokerConnection if tls is None else partial(TlsBrokerConnection, tls=tls)
 
     def set_inputs(self, inputs: Inputs) -> None:
         """Set the broker; from now on turns may run."""
@@ -208,7 +217,8 @@ class Shell:
         taken."""
         for endpoint in self._endpoints:
             bound_already = self._listening.get(endpoint.listener)
-            self._listeners.append(Listener(self.traffic, self._quotas, endpoint, bound_already))
+            opener = self._security.opener(endpoint)
+            self._listeners.append(Listener(self.traffic, self._quotas, endpoint, bound_already, opener))
         bound = {listener.endpoint.listener: listener.endpoint for listener in self._listeners}
         if self._advertised is None:
             return [endpoint._replace(host=reachable_host(endpoint.host)) for endpoint in bound.values()]
@@ -218,6 +228,7 @@ class Shell:
     def apply_config(self, config: BrokerConfig) -> None:
         """Apply those of the broker's dynamic settings that belong to the shell."""
         self._quotas.set_limits(_connection_limits(config))
+        self._security.apply_config(config)
 
     def start_accepting(self) -> None:
         """Accept connections from now on."""
@@ -230,6 +241,7 @@ class Shell:
         for listener in self._listeners:
             listener.stop_accepting()
         self._listeners.clear()
+        self._security.handshakes.close_all()
         self.traffic.stop_requests()
 
     def close_all(self) -> None:
@@ -239,6 +251,7 @@ class Shell:
         if self._store is not None:
             self._store.close_session()
         self._calls.close_all()
+        self._security.close_all()
         self.traffic.close_all()
         self._workers.stop_processes()
         self._turns.stop_threads()

@@ -17,7 +17,7 @@ import socket
 import struct
 import time
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ottla.seams import Done, Failure, Kind
 from ottla.server.connections.broker_handshake import BrokerCredential, NotABroker, prove_to_broker
@@ -123,17 +123,24 @@ class BrokerConnection:
         self._wiring.watch.watch_read(sock.fileno(), self._on_readable)
         self._send_queued()
 
-    async def _connect_socket(self) -> socket.socket:
+    async def _connect_socket(self) -> Any:
         """Open a connection and log in, if there is a secret. Raises OSError, NotABroker."""
-        loop, secret = self._wiring.loop, self._wiring.secret
-        sock = await _connect_host(loop, *self._address)
+        secret = self._wiring.secret
+        sock = await self._secure_socket(await _connect_host(self._wiring.loop, *self._address))
         if secret is not None:
             try:
-                await prove_to_broker(loop, sock, secret)
+                await self._log_in(sock, secret)
             except BaseException:
                 sock.close()
                 raise
         return sock
+
+    async def _secure_socket(self, sock: socket.socket) -> Any:
+        """Begin TLS; a plain connection has none. Raises OSError, NotABroker, and then closes the socket."""
+        return sock
+
+    async def _log_in(self, sock: Any, secret: bytes) -> None:
+        await prove_to_broker(self._wiring.loop, sock, secret)
 
     def fail_calls(self, why: str) -> None:
         """Close, and fail all calls; the outcome of those that were sent is unknown."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from typing import Final
+from typing import Any, ClassVar, Final
 
 from ottla.server.connections.connection_manager import ConnectionManager
 from ottla.server.connections.connection_state import CLOSED, DRAINING, MUTED
@@ -24,6 +24,10 @@ MUTED_S: Final = 5.0
 
 class Connection:
     """A peer on a non-blocking socket."""
+
+    reader_class: ClassVar[type[RequestReader]] = RequestReader
+    responses_class: ClassVar[type[ResponseQueue]] = ResponseQueue
+    """The two parts; a transport that is not a plain socket has others (`ottla.server.connections.tls`)."""
 
     __slots__ = (
         "_age",
@@ -41,7 +45,7 @@ class Connection:
         "responses",
     )
 
-    def __init__(self, manager: ConnectionManager, sock: socket.socket, listener: str, host: str) -> None:
+    def __init__(self, manager: ConnectionManager, sock: socket.socket | Any, listener: str, host: str) -> None:
         self.listener = listener
         self.host = host
         self.principal = "User:ANONYMOUS"
@@ -53,8 +57,8 @@ class Connection:
         self._manager = manager
         self._sock = sock
         self._fd = sock.fileno()
-        self.responses = ResponseQueue(self, manager, sock)
-        self.reader = RequestReader(self, manager, sock, self.responses)
+        self.responses = self.responses_class(self, manager, sock)
+        self.reader = self.reader_class(self, manager, sock, self.responses)
         manager.on_opened(self)
         self.reader.start_reading()
 

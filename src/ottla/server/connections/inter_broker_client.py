@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.seams import Done, Failure, Gate, Inputs, Kind, Part, Region
@@ -24,10 +24,13 @@ IN_ONE_GO: Final = 100
 """Calls of a broker to itself in one round, before other connections get their turn."""
 
 
+Connect = Callable[[ConnectionContext, int, tuple[str, int]], BrokerConnection]
+
+
 class InterBrokerClient:
     """Sends a call over the connection of its node and lane."""
 
-    __slots__ = ("_addresses", "_here", "_lines", "_node", "_turns", "_wiring")
+    __slots__ = ("_addresses", "_connect", "_here", "_lines", "_node", "_turns", "_wiring")
 
     def __init__(
         self,
@@ -35,12 +38,15 @@ class InterBrokerClient:
         turns: CompletionQueue,
         node: int,
         shared: ConnectionContext | None = None,
+        connect: Connect = BrokerConnection,
     ) -> None:
-        """`shared`: the watch and the buffers of this broker's connections; None: its own."""
+        """`shared`: the watch and the buffers of this broker's connections; None: its own. `connect`: makes a
+        connection from the context, the number of the broker and its address."""
         self._turns = turns
         if shared is None:
             shared = ConnectionContext(loop, LoopWatch(loop), turns, BufferPool(), memoryview(bytearray(LANE_BUFFER)))
         self._wiring = shared
+        self._connect = connect
         self._node = node
         self._addresses: dict[int, tuple[str, int]] = {}
         self._here = Loopback(loop, turns)
@@ -70,7 +76,7 @@ class InterBrokerClient:
             if address is None:
                 self._turns.run_soon(done, Failure(Kind.NOT_DONE, f"the address of broker {node} is not known"))
                 return
-            line = lines[lane] = BrokerConnection(self._wiring, node, address)
+            line = lines[lane] = self._connect(self._wiring, node, address)
         line.submit_call(call)
 
     def close_all(self) -> None:

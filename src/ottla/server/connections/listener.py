@@ -11,7 +11,8 @@ import ipaddress
 import logging
 import resource
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -33,6 +34,10 @@ TELL_S: Final = 60
 UNLIMITED: Final = 2**31 - 1
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+OpenConnection = Callable[[socket.socket, str, str], object]
+"""Opens the connection of an accepted socket; the arguments are the socket, the listener and the peer's address."""
 
 
 class ConnectionLimits(NamedTuple):
@@ -116,17 +121,26 @@ def is_loopback(address: str) -> bool:
 class Listener:
     """One bound socket; accepts between `start_accepting` and `stop_accepting`."""
 
-    __slots__ = ("_accepting", "_endpoint", "_quotas", "_sock", "_started", "_tell_at", "_traffic")
+    __slots__ = ("_accepting", "_endpoint", "_open_connection", "_quotas", "_sock", "_started", "_tell_at", "_traffic")
 
     def __init__(
-        self, traffic: ConnectionManager, quotas: Quotas, endpoint: Endpoint, bound: socket.socket | None = None
+        self,
+        traffic: ConnectionManager,
+        quotas: Quotas,
+        endpoint: Endpoint,
+        bound: socket.socket | None = None,
+        open_connection: OpenConnection | None = None,
     ) -> None:
         """Bind, unless `bound` is given: a socket that other processes may share, whose port stays open when this
         process ends. Raises Failure NOT_DONE with the address when it cannot be bound.
+
+        open_connection: called with an accepted socket, this listener's name and the peer's address; None: the
+        connection is a plain one.
         """
         self._traffic = traffic
         self._quotas = quotas
         self._endpoint = endpoint
+        self._open_connection = open_connection or partial(Connection, traffic)
         self._sock = bound_socket(endpoint, quotas.limits) if bound is None else bound
         self._sock.setblocking(False)
         self._started = self._accepting = False
@@ -203,7 +217,7 @@ class Listener:
             sock.close()
             self._quotas.give_back(address)
             return
-        Connection(self._traffic, sock, self._endpoint.listener, address)
+        self._open_connection(sock, self._endpoint.listener, address)
 
 
 def _prepare_socket(sock: socket.socket, limits: ConnectionLimits) -> None:

@@ -11,7 +11,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 from ottla.seams import Failure, Part, Peer, Region
 from ottla.server.connections.connection_manager import ConnectionManager
@@ -68,6 +68,8 @@ class RequestSlot:
 
 class ResponseQueue:
     """The outgoing half of a connection, on a non-blocking socket."""
+
+    outbox_class: ClassVar[type[SendBuffer]] = SendBuffer
 
     __slots__ = (
         "_connection",
@@ -321,7 +323,7 @@ class ResponseQueue:
     def _keep_rest(self, head: bytes, region: Region, sent: int) -> None:
         """Keep the unsent rest of an answer in the outbox: the socket is full."""
         done = max(0, sent - len(head))
-        self.outbox = outbox = SendBuffer(self._manager.scratch)
+        self.outbox = outbox = self.outbox_class(self._manager.scratch)
         outbox.add_parts(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
         outbox.begun = done > 0
         self._move_ready()
@@ -342,7 +344,7 @@ class ResponseQueue:
             unpin_part(part)
 
     def _open_outbox(self) -> SendBuffer:
-        self.outbox = outbox = SendBuffer(self._manager.scratch)
+        self.outbox = outbox = self.outbox_class(self._manager.scratch)
         self._move_ready()
         return outbox
 

@@ -114,10 +114,15 @@ class SendBuffer:
         self.memory = 0
 
     def _send_file(self, sock: socket.socket, region: Region) -> int:
-        fd = _current_descriptor(region)
+        fd = current_descriptor(region)
         sent = os.sendfile(sock.fileno(), fd, region.pos, region.size)
         if sent == 0:
             raise StaleRegion("the file ended before the region")
+        self._count_sent(region, sent)
+        return sent
+
+    def _count_sent(self, region: Region, sent: int) -> None:
+        """Remove the first bytes of the first part, which is this region."""
         self.begun = sent < region.size
         if not self.begun:
             self._parts.popleft()
@@ -125,7 +130,6 @@ class SendBuffer:
             _unpin_region(region)
         else:
             self._parts[0] = Region(region.file, region.pos + sent, region.size - sent, region.generation)
-        return sent
 
     def _send_bytes(self, sock: socket.socket, part: bytes | bytearray | memoryview) -> int:
         sent = sock.send(part, _MORE if len(self._parts) > 1 else 0)
@@ -265,7 +269,8 @@ def _unpin_region(region: Region) -> None:
     region.file.unpin_descriptor()
 
 
-def _current_descriptor(region: Region) -> int:
+def current_descriptor(region: Region) -> int:
+    """The descriptor of the region's file. Raises StaleRegion if the file has changed since."""
     file = region.file
     assert isinstance(file, RealFile), "a region of another shell"
     if file.generation != region.generation:

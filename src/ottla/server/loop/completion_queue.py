@@ -33,16 +33,16 @@ class CompletionQueue:
 
     __slots__ = ("_branches", "_end_turn", "_loop", "_pool", "clock")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: RealClock | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: RealClock | None = None, threads: int = THREADS) -> None:
         self._loop = loop
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla-disk")
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="ottla-work")
         self._end_turn: Callable[[], None] = _do_nothing
         self.clock = RealClock(loop) if clock is None else clock
         self._branches: list[CompletionQueue] = []
 
-    def add_branch(self) -> CompletionQueue:
+    def add_branch(self, threads: int = THREADS) -> CompletionQueue:
         """A queue for one more device: the same turns, but threads of its own, which no other device can block."""
-        branch = CompletionQueue(self._loop, self.clock)
+        branch = CompletionQueue(self._loop, self.clock, threads)
         branch.set_end_turn(self._end_turn)
         self._branches.append(branch)
         return branch

@@ -1,0 +1,4 @@
+"""TLS of the broker's connections, accepted and outgoing.
+
+Zone: real.
+"""
