@@ -116,7 +116,7 @@ class InSyncReplicas:
     )
 
     def __init__(
-        self, node_id: int, shared: PartitionContext, on_report_dropped: Callable[[], None] = _do_nothing
+        self, node_id: int, shared: PartitionContext, on_report_dropped: Callable[[], object] = _do_nothing
     ) -> None:
         """on_report_dropped: called when a follower's report is not valid any more, because its log has shrunk."""
         self._node_id = node_id

@@ -64,7 +64,11 @@ class LeaderRole:
 
     def __init__(self, replica: LocalReplica, isr_changes: IsrChannel) -> None:
         self.replica = replica
-        self.in_sync = InSyncReplicas(replica.node_id, replica.shared, self._note_bound_due)
+        log = replica.log
+        # No method of this object or of the log: a deleted replica has to be freed without the garbage collector.
+        self.in_sync = InSyncReplicas(
+            replica.node_id, replica.shared, partial(log.home.bounds_due.setdefault, log.tp, None)
+        )
         self._isr_changes = isr_changes
         self._refusals = SequenceGaps()
         self._led_ns = 0
@@ -371,9 +375,6 @@ class LeaderRole:
         """Note that a follower has cleaned its log up to `until`. Returns the new bound."""
         self.in_sync.note_cleaned(replica_id, broker_epoch, until)
         return self.bound_removals()
-
-    def _note_bound_due(self) -> None:
-        self.replica.log.note_bound_due()
 
     def bound_removals(self) -> int:
         """The offset up to which all assigned replicas have cleaned their logs; also bounds the own cleaner."""
