@@ -58,7 +58,7 @@ class Heartbeats:
         known = self._meanings.get(key)
         beat = known or _decode_request(version, frame, pos)
         if self._rights_of is not None and self._is_denied(self._rights_of, slot, beat[0]):
-            self._reply(slot, [_correlation(correlation_id) + self._response_ending(version, _DENIED)])
+            self._network.send_reply(slot, [_correlation(correlation_id) + self._response_ending(version, _DENIED)])
             return Gate.NEXT
         code = self._groups.try_heartbeat(*beat)
         if code is None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.acls import AclFilter, Operation, PatternType, ResourceFilter, ResourceType
 from ottla.cli.options import print_note
 from ottla.cli.views.output import Json
-from ottla.security.authorization.authorizer import Authorizer, Decision, parse_super_users
+from ottla.config.broker_authorizer import split_principals
+from ottla.security.authorization.authorizer import Authorizer, Decision
 
 if TYPE_CHECKING:
     from ottla.client import Cluster
@@ -52,10 +53,10 @@ def decide_case(cluster: Cluster, case: Case, super_users: str | None) -> Decisi
     deciding = AclFilter(ResourceFilter(case.resource[0], case.resource[1], PatternType.MATCH))
     bindings = AclAdmin(cluster).describe_acls(deciding)
     disclosed = _read_settings(cluster, {_WITHOUT_ACL} | ({_SUPER_USERS} if super_users is None else set()))
-    try:
-        users = parse_super_users(disclosed.get(_SUPER_USERS, "") if super_users is None else super_users)
-    except ValueError as error:
-        raise click.UsageError(f"super users: {error}") from None
+    users = split_principals(disclosed.get(_SUPER_USERS, "") if super_users is None else super_users)
+    wrong = next((user for user in users if ":" not in user), None)
+    if wrong is not None:
+        raise click.UsageError(f"super users: {wrong!r} is not of the form type:name")
     authorizer = Authorizer(users, allow_without_acl=disclosed.get(_WITHOUT_ACL, "false").lower() == "true")
     for resource, own in groupby(bindings, attrgetter("resource")):
         authorizer.replace_acls(resource, [binding.entry for binding in own])

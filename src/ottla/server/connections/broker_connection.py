@@ -139,7 +139,7 @@ class BrokerConnection:
         """Begin TLS; a plain connection has none. Raises OSError, NotABroker, and then closes the socket."""
         return sock
 
-    async def _log_in(self, sock: Any, secret: bytes) -> None:
+    async def _log_in(self, sock: Any, secret: bytes | BrokerCredential) -> None:
         await prove_to_broker(self._wiring.loop, sock, secret)
 
     def fail_calls(self, why: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from ottla.seams import Failure
 from ottla.server.connections.broker_connection import BrokerConnection, ConnectionContext
-from ottla.server.connections.broker_handshake import NotABroker, prove_to_broker
+from ottla.server.connections.broker_handshake import BrokerCredential, NotABroker, prove_to_broker
 from ottla.server.connections.tls.reloading import ReloadableContext
 from ottla.server.connections.tls.tls_socket import READ, TlsSession, TlsSocket
 from ottla.server.loop.completion_queue import CompletionQueue
@@ -132,7 +132,7 @@ class TlsBrokerConnection(BrokerConnection):
     async def _secure_socket(self, sock: socket.socket) -> Any:
         return await self._tls.secure_socket(sock, self._address[0])
 
-    async def _log_in(self, sock: Any, secret: bytes) -> None:
+    async def _log_in(self, sock: Any, secret: bytes | BrokerCredential) -> None:
         await prove_to_broker(cast("asyncio.AbstractEventLoop", TlsCalls(self._wiring.loop)), sock, secret)
 
     def _on_readable(self) -> None:
