@@ -186,12 +186,12 @@ def _recognize_keys(properties: Mapping[str, str], warnings: list[str]) -> dict[
                 given[current] = text
         elif name in BROKER_ROWS:
             given[name] = text
-        elif is_listener_key(name.lower()):
-            pass  # they are in `of_listeners`
         elif name in _ALIASES:
             _take_alias(name, properties, given)
         elif find_row(name) is not None:
             given[name] = text
+        elif is_listener_key(name.lower()):
+            pass  # they are in `of_listeners`
         else:
             warnings.extend(_warning_about(name))
     return given
