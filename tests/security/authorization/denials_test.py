@@ -92,6 +92,7 @@ BROKERS = ((4, "1"), (4, ""), (8, "1"), (16, "x"))
 GROUPS = ((32, "g"),)
 Replicas = m.AlterReplicaLogDirsRequest
 Markers = m.WriteTxnMarkersRequest
+Quotas = m.AlterClientQuotasRequest
 
 REQUESTS: dict[str, list[tuple[ErrorCode, Any]]] = {
     "Produce": [
@@ -177,6 +178,13 @@ REQUESTS: dict[str, list[tuple[ErrorCode, Any]]] = {
         for error, named in ((TOPIC, TOPICS), (CLUSTER, BROKERS), (GROUP, GROUPS))
     ],
     "ListConfigResources": [(CLUSTER, lambda *_: m.ListConfigResourcesRequest())],
+    "DescribeClientQuotas": [(CLUSTER, lambda *_: m.DescribeClientQuotasRequest())],
+    "AlterClientQuotas": [(CLUSTER, lambda *_: m.AlterClientQuotasRequest(entries=[Quotas.EntryData(
+        entity=[Quotas.EntityData(entity_type="user", entity_name="eve")],
+        ops=[Quotas.OpData(key="producer_byte_rate", value=1.0)])]))],
+    "DescribeUserScramCredentials": [(CLUSTER, lambda *_: m.DescribeUserScramCredentialsRequest(users=None))],
+    "AlterUserScramCredentials": [(CLUSTER, lambda *_: m.AlterUserScramCredentialsRequest(deletions=[
+        m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="eve", mechanism=1)]))],
     "AlterReplicaLogDirs": [(CLUSTER, lambda *_: Replicas(dirs=[Replicas.AlterReplicaLogDir(
         path="data", topics=[Replicas.AlterReplicaLogDirTopic(name="t", partitions=[0])])]))],
     "DescribeLogDirs": [(CLUSTER, lambda _, version: m.DescribeLogDirsRequest(topics=None) if version >= 3 else None)],

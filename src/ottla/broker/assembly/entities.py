@@ -5,7 +5,6 @@ Zone: deterministic. Construction only; `ottla.security.quotas` decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from ottla.broker.assembly.forward import Forward
@@ -47,7 +46,3 @@ def new_frame_input(entities: EntityWing, dispatch: Dispatch) -> FrameInput:
     frames = FrameInput(entities.throttles, dispatch.on_frame, dispatch.is_for_brokers)
     entities.on_quotas.bind(frames.refresh_quotas)
     return frames
-
-
-def ignore_user_config(user: str, config: Mapping[str, str]) -> None:
-    """Ignore the settings of a user beyond quotas: this broker has no SCRAM."""

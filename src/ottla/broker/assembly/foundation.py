@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla.broker.alarm import SharedAlarm
-from ottla.broker.assembly.login import LoginWing, build_login
+from ottla.broker.assembly.login import LoginWing, build_login, new_users
 from ottla.broker.containment import Containment
 from ottla.broker.dispatch import Dispatch
 from ottla.broker_client import BrokerClient
@@ -26,6 +26,7 @@ from ottla.seams import World
 from ottla.security.audit_log import AuditLog
 from ottla.security.authorization.authorizer import Authorizer
 from ottla.security.authorization.connection_rights import AllRights
+from ottla.security.sasl.users import SaslUsers
 from ottla.storage.log_manager import LogManager
 
 SLICE_PAUSE_MS: Final = 1
@@ -68,8 +69,11 @@ class Foundation(NamedTuple):
         return self.config.node_id
 
 
-def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delta], None]) -> Foundation:
-    """Create the objects. `on_change` is called after every change of the image of the cluster."""
+def lay_foundation(
+    config: BrokerConfig, world: World, on_change: Callable[[Delta], None], users: SaslUsers | None = None
+) -> Foundation:
+    """Create the objects. `on_change` is called after every change of the image of the cluster; `users`: those that
+    can log in, by default those of the file."""
     clock, network = world.clock, world.network
     alarm = SharedAlarm(clock)
     containment = Containment(network, clock)
@@ -77,7 +81,7 @@ def lay_foundation(config: BrokerConfig, world: World, on_change: Callable[[Delt
     cluster = Cluster(config, purgatory, on_change)
     audit = AuditLog(clock)
     authorizer, rights = _new_authorizer(config, world, audit)
-    login = build_login(config, world, purgatory)
+    login = build_login(config, world, purgatory, users or new_users(config, world))
     dispatch = Dispatch(
         network,
         lambda action: purgatory.look_after(SLICE_PAUSE_MS, action),

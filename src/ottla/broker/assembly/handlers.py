@@ -30,6 +30,7 @@ from ottla.replication.produce.produce import ProduceHandler
 from ottla.replication.produce.verifier import Verifier
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.security.quotas.quota_handlers import ClientQuotaHandlers
+from ottla.security.sasl.scram_handlers import ScramHandlers
 
 
 def add_produce(base: Foundation, verifier: Verifier) -> None:
@@ -97,7 +98,8 @@ def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) 
         lambda action: base.purgatory.look_after(SLICE_PAUSE_MS, action),
     )
     quotas = ClientQuotaHandlers(entities.quotas, metadata.alterations)
-    base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), acls, quotas])
+    users = ScramHandlers(base.login.users, metadata.alterations)
+    base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), acls, quotas, users])
 
 
 def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:

@@ -27,15 +27,19 @@ class LoginWing(NamedTuple):
     users: SaslUsers
 
 
-def build_login(config: BrokerConfig, world: World, purgatory: Purgatory) -> LoginWing:
-    """Create the objects. A listener with SASL also accepts the mechanism of brokers that share a secret.
-
-    Raises Failure when the file of users cannot be used, and when nothing checks the signatures of bearer tokens.
-    """
-    brokers = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
+def new_users(config: BrokerConfig, world: World) -> SaslUsers:
+    """Create the table of users. Raises Failure when the file of users cannot be used."""
     # A restart changes the salts of unknown users, unless the brokers share a secret.
     decoy_key = world.broker_secret or world.entropy.random_bytes("decoys", _RANDOM)
-    users = SaslUsers(decoy_key, _users_of_file(config, world))
+    return SaslUsers(decoy_key, _users_of_file(config, world))
+
+
+def build_login(config: BrokerConfig, world: World, purgatory: Purgatory, users: SaslUsers) -> LoginWing:
+    """Create the objects. A listener with SASL also accepts the mechanism of brokers that share a secret.
+
+    Raises Failure when nothing checks the signatures of bearer tokens.
+    """
+    brokers = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
     listeners: dict[str, ListenerLogin] = {}
     for name, listener in config.sasl_listeners.items():
         names = (*listener.mechanisms, MECHANISM) if brokers is not None else listener.mechanisms

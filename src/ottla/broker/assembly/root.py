@@ -6,10 +6,11 @@ Zone: deterministic. Construction only: nothing is read or written before `Broke
 from __future__ import annotations
 
 from ottla.broker.assembly import handlers
-from ottla.broker.assembly.entities import build_entities, ignore_user_config, new_frame_input
+from ottla.broker.assembly.entities import build_entities, new_frame_input
 from ottla.broker.assembly.forward import Forward
 from ottla.broker.assembly.foundation import lay_foundation
 from ottla.broker.assembly.groups import build_groups
+from ottla.broker.assembly.login import new_users
 from ottla.broker.assembly.metadata import build_membership, build_metadata, build_shutdown
 from ottla.broker.assembly.metrics import build_metrics
 from ottla.broker.assembly.replication import build_replicas
@@ -31,8 +32,9 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     on_session: Forward[[Session, int]] = Forward("the handling of sessions with the metadata store")
     on_new_controller: Forward[[]] = Forward("the handling of a new controller")
 
-    entities = build_entities(config, world, ignore_user_config)
-    base = lay_foundation(config, world._replace(network=entities.throttles.network), on_change)
+    users = new_users(config, world)
+    entities = build_entities(config, world, users.on_user_config)
+    base = lay_foundation(config, world._replace(network=entities.throttles.network), on_change, users)
     metadata = build_metadata(base, entities.reader, on_session, on_new_controller, listener.on_failure_not_reported)
     seat = metadata.seat
     # The coordinators come before the replicas, whose partitions report their roles to them.

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
-from ottla.requests import Context, InPieces, Parts, handles
+from ottla.requests import Context, InPieces, Parts, denied_error, handles
 from ottla.security.quotas.client_quotas import ClientQuotas, Quota, fault_of_quota, quota_text
 from ottla.security.quotas.entity_quotas import canonical_address
 from ottla.security.quotas.quota_filter import TYPES, Component, QuotaFilter
@@ -95,13 +96,17 @@ class ClientQuotaHandlers:
         resource="Cluster",
         operation="AlterConfigs",
         parts=Parts(cost_us=50, request=(("entries",),), response=(("entries",),)),
+        checks_itself=True,
     )
     def alter_client_quotas(self, context: Context, request: AlterClientQuotasRequest) -> None:
         """Set and remove quotas; all those of an entity, or none. validate_only: check them."""
+        is_allowed = context.is_allowed(Operation.ALTER_CONFIGS, ResourceType.CLUSTER)
         gather: FanIn[_Outcome] = FanIn(lambda entries: context.send_reply(AlterClientQuotasResponse(entries=entries)))
         for entry in request.entries:
             done = context.wrap_step(_outcome_receiver(entry, gather.new_slot()))
             try:
+                if not is_allowed:
+                    raise denied_error(ResourceType.CLUSTER)
                 entity = _entity_of(entry)
                 changes = _changes_of(entity, entry)
             except ApiError as error:

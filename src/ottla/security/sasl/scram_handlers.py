@@ -11,9 +11,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
+from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
-from ottla.requests import Context, InPieces, handles
+from ottla.requests import Context, InPieces, denied_error, handles
 from ottla.security.sasl.scram_credentials import (
     ScramMechanism,
     credential_from_salted,
@@ -103,7 +104,15 @@ class ScramHandlers:
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
-    @handles(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, 0, resource="Cluster", operation="Alter", undivided=_BOUNDED)
+    @handles(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        0,
+        0,
+        resource="Cluster",
+        operation="Alter",
+        undivided=_BOUNDED,
+        checks_itself=True,
+    )
     def alter_credentials(self, context: Context, request: AlterUserScramCredentialsRequest) -> object:
         """Set and delete credentials. Errors per user: UNSUPPORTED_SASL_MECHANISM, UNACCEPTABLE_CREDENTIAL,
         RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, and those of the metadata store."""
@@ -118,6 +127,10 @@ class ScramHandlers:
             return AlterUserScramCredentialsResponse(results=refused)
         if not by_user:
             return AlterUserScramCredentialsResponse()
+        if not context.is_allowed(Operation.ALTER, ResourceType.CLUSTER):
+            denied = denied_error(ResourceType.CLUSTER)
+            refused = [_Altered(user=user, error_code=denied.code, error_message=denied.message) for user in by_user]
+            return AlterUserScramCredentialsResponse(results=refused)
 
         def send_response(results: list[_Altered]) -> None:
             context.send_reply(AlterUserScramCredentialsResponse(results=results))
