@@ -16,6 +16,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.rows import list_word
 from ottla.seams import Failure
 from ottla.server.service import Service
+from ottla.types import Endpoint
 
 _ALONE: Final = {
     "offsets.topic.replication.factor": "1",
@@ -60,6 +61,11 @@ class EmbeddedBroker:
     def bootstrap(self) -> str:
         """host:port, for a client's bootstrap.servers."""
         return self._service.bootstrap
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """The listeners, with the ports that they are bound to."""
+        return tuple(self._service.endpoints)
 
     @property
     def http_port(self) -> int:

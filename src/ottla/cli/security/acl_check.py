@@ -60,6 +60,7 @@ def decide_case(cluster: Cluster, case: Case, super_users: str | None) -> Decisi
     authorizer = Authorizer(users, allow_without_acl=disclosed.get(_WITHOUT_ACL, "false").lower() == "true")
     for resource, own in groupby(bindings, attrgetter("resource")):
         authorizer.replace_acls(resource, [binding.entry for binding in own])
+    authorizer.mark_loaded()
     return authorizer.explain_decision(case.principal, case.host, case.operation, case.resource)
 
 
