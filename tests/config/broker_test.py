@@ -226,6 +226,7 @@ def test_listeners_become_endpoints():
         ({"zookeeper.session.timeout.ms": "10"}, "zookeeper.session.timeout.ms"),
         ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl"),
         ({"ottla.zookeeper.digest": "secret"}, "ottla.zookeeper.digest"),
+        ({"ottla.http.basic.auth": "secret"}, "ottla.http.basic.auth"),
         ({"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"}, "group.min.session.timeout.ms"),
     ],
 )  # fmt: skip

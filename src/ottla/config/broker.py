@@ -255,6 +255,8 @@ def _check_together(config: BrokerConfig) -> None:
         parse_zookeeper(config.zookeeper_connect)
     if config.zookeeper_set_acl and config.ottla_zookeeper_digest is None:
         raise ConfigError("zookeeper.set.acl", "needs an owner of the nodes: set ottla.zookeeper.digest")
+    if config.ottla_http_basic_auth is not None and ":" not in config.ottla_http_basic_auth:
+        raise ConfigError("ottla.http.basic.auth", "is not user:password")
     if config.ottla_zookeeper_digest is not None and ":" not in config.ottla_zookeeper_digest:
         raise ConfigError("ottla.zookeeper.digest", "is not user:password")
     _check_sasl(config)

@@ -244,3 +244,29 @@ class ListenerConfig(SaslConfig):
         None,
         "host:port of the pages /metrics and /health over HTTP; none when it is not set. Not a key of Kafka.",
     )
+    ottla_http_ssl_keystore_location: str | None = key(
+        "ottla.http.ssl.keystore.location",
+        Type.STRING,
+        None,
+        "PEM file with a private key and its certificate chain: the pages are served over HTTPS, and only so. Read "
+        "again when it changes. Not a key of Kafka.",
+    )
+    ottla_http_ssl_key_password: str | None = key(
+        "ottla.http.ssl.key.password",
+        Type.PASSWORD,
+        None,
+        "Password of the private key in ottla.http.ssl.keystore.location. Not a key of Kafka.",
+    )
+    ottla_http_basic_auth: str | None = key(
+        "ottla.http.basic.auth",
+        Type.PASSWORD,
+        None,
+        "user:password that a request for a page has to contain (HTTP basic authentication). Not a key of Kafka.",
+    )
+    ottla_http_bearer_token: str | None = key(
+        "ottla.http.bearer.token",
+        Type.PASSWORD,
+        None,
+        "Token that a request for a page has to contain (Authorization: Bearer). With ottla.http.basic.auth either is "
+        "accepted. Not a key of Kafka.",
+    )

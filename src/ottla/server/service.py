@@ -31,6 +31,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
 from ottla.server.connections.broker_handshake import read_secret
 from ottla.server.connections.http import (
+    Access,
     HttpServer,
     Page,
     SharedPage,
@@ -176,7 +177,10 @@ class Service:
             "/metrics": SharedPage(lambda: metrics_page(broker.metrics)),
             "/health": SharedPage(self._make_health_page),
         }
-        self.pages = HttpServer(self._loop, pages)
+        config, source = self._config, shell.security.pages
+        access = Access(config.ottla_http_basic_auth, config.ottla_http_bearer_token)
+        tls = None if source is None else lambda: source.context
+        self.pages = HttpServer(self._loop, pages, access=access, tls=tls)
         if self._config.ottla_http_listener is not None:
             self.pages.start_listening(*parse_address(self._config.ottla_http_listener))
             log.info("serving /metrics and /health at port %d", self.pages.port)

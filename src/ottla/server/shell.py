@@ -152,7 +152,7 @@ class Shell:
         self.traffic = ConnectionManager(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
         self._quotas = Quotas(traffic, _connection_limits(config))
-        self._security = TransportSecurity(config, traffic, self._turns, self._quotas.give_back)
+        self.security = TransportSecurity(config, traffic, self._turns, self._quotas.give_back)
         wiring = ConnectionContext(
             loop, watch, self._turns, traffic.pool, traffic.view, broker_secret or _credential(config)
         )
@@ -181,7 +181,7 @@ class Shell:
 
     def _broker_connections(self) -> Connect:
         """Makes connections to other brokers, under TLS if the listener between brokers speaks it."""
-        tls = self._security.outgoing
+        tls = self.security.outgoing
         return BrokerConnection if tls is None else partial(TlsBrokerConnection, tls=tls)
 
     def set_inputs(self, inputs: Inputs) -> None:
@@ -217,7 +217,7 @@ class Shell:
         taken."""
         for endpoint in self._endpoints:
             bound_already = self._listening.get(endpoint.listener)
-            opener = self._security.opener(endpoint)
+            opener = self.security.opener(endpoint)
             self._listeners.append(Listener(self.traffic, self._quotas, endpoint, bound_already, opener))
         bound = {listener.endpoint.listener: listener.endpoint for listener in self._listeners}
         if self._advertised is None:
@@ -228,7 +228,7 @@ class Shell:
     def apply_config(self, config: BrokerConfig) -> None:
         """Apply those of the broker's dynamic settings that belong to the shell."""
         self._quotas.set_limits(_connection_limits(config))
-        self._security.apply_config(config)
+        self.security.apply_config(config)
 
     def start_accepting(self) -> None:
         """Accept connections from now on."""
@@ -241,7 +241,7 @@ class Shell:
         for listener in self._listeners:
             listener.stop_accepting()
         self._listeners.clear()
-        self._security.handshakes.close_all()
+        self.security.handshakes.close_all()
         self.traffic.stop_requests()
 
     def close_all(self) -> None:
@@ -251,7 +251,7 @@ class Shell:
         if self._store is not None:
             self._store.close_session()
         self._calls.close_all()
-        self._security.close_all()
+        self.security.close_all()
         self.traffic.close_all()
         self._workers.stop_processes()
         self._turns.stop_threads()

@@ -7,17 +7,22 @@ The broker's state is read in turns of the loop, so that it is never half change
 run, because with thousands of partitions all metrics together take long. Clients are not trusted: a head is at most
 HEAD_BYTES long and has to come within WAIT_S, the answer has to be read within ANSWER_S more, and more than MAX_CLIENTS
 at once are refused; a connection counts until it is closed. Clients that request metrics while they are gathered get
-the same page.
+the same page. With credentials in the settings a request without them gets status 401, whatever it requests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
+import hashlib
+import hmac
 import json
 import logging
 import os
+import re
 import resource
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -37,9 +42,12 @@ PART_BYTES: Final = 64 * 1024
 """Most bytes of a page that are copied for one client at a time."""
 MAX_CLIENTS: Final = 32
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_AUTHORIZATION: Final = re.compile(rb"\r\nauthorization:[ \t]*(basic|bearer) +([^\r\n]*?)[ \t]*\r\n", re.IGNORECASE)
+_CHALLENGES: Final = 'WWW-Authenticate: Basic realm="ottla"\r\nWWW-Authenticate: Bearer\r\n'
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
     404: "Not Found",
     405: "Method Not Allowed",
     500: "Error",
@@ -68,17 +76,54 @@ Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 """Path → page."""
 
 
+class Access:
+    """Who may read the pages: every client, or those that send a user and password, or a token."""
+
+    __slots__ = ("_accepted",)
+
+    def __init__(self, basic: str | None = None, bearer: str | None = None) -> None:
+        """basic: user:password. bearer: a token."""
+        self._accepted: list[bytes] = []
+        if basic:
+            self._accepted.append(_digest(b"basic " + base64.b64encode(basic.encode())))
+        if bearer:
+            self._accepted.append(_digest(b"bearer " + bearer.encode()))
+
+    def is_allowed(self, head: bytes) -> bool:
+        """Whether the head of a request has accepted credentials. Compares in constant time."""
+        if not self._accepted:
+            return True
+        match = _AUTHORIZATION.search(head)
+        given = _digest(match[1].lower() + b" " + match[2] if match else b"")
+        return any([hmac.compare_digest(given, accepted) for accepted in self._accepted])  # noqa: C419 - all of them
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
+
+
 class HttpServer:
     """Serves pages on one address."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, pages: Pages, wait_s: float = WAIT_S, answer_s: float = ANSWER_S
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pages: Pages,
+        wait_s: float = WAIT_S,
+        answer_s: float = ANSWER_S,
+        access: Access | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """wait_s, answer_s: time for the head of a request to come, and for a client to read the answer."""
+        """wait_s, answer_s: time for the head of a request to come, and for a client to read the answer.
+
+        tls: returns the context for a new connection; None: the pages are served without TLS.
+        """
         self._loop = loop
         self._wait_s = wait_s
         self._answer_s = answer_s
         self._pages = pages
+        self._access = access or Access()
+        self._tls = tls
         self.clients = 0
         """Connections that are not closed."""
         self._server: asyncio.Server | None = None
@@ -106,8 +151,11 @@ class HttpServer:
             self.clients -= 1
             writer.transport.abort()
             return
-        writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until the kernel has taken all bytes
         try:
+            if self._tls is not None:
+                # Nothing may be awaited before this call: the reader would take the first bytes of the handshake.
+                await writer.start_tls(self._tls(), ssl_handshake_timeout=self._wait_s)
+            writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until the kernel has taken all bytes
             await asyncio.wait_for(self._serve_client(reader, writer), self._wait_s + self._answer_s)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client has gone, is too slow, or sent no request: it gets no answer
@@ -120,6 +168,10 @@ class HttpServer:
         for part in _response_parts(page, only_head):
             writer.write(part)
             await writer.drain()
+        if not writer.can_write_eof():  # under TLS: announce the end, and wait until the client has read it
+            writer.close()
+            await writer.wait_closed()
+            return
         writer.write_eof()
         # Read what the client still sends: closing a socket with unread bytes would reset it and lose the answer.
         with contextlib.suppress(TimeoutError):
@@ -132,6 +184,8 @@ class HttpServer:
             return _text_page(400, "this is not HTTP"), False
         if words[0] not in ("GET", "HEAD"):
             return _text_page(405, "only GET and HEAD"), False
+        if not self._access.is_allowed(head):
+            return _text_page(401, "the request has no accepted credentials"), words[0] == "HEAD"
         make = self._pages.get(words[1].partition("?")[0])
         if make is None:
             return _text_page(404, f"pages: {' '.join(sorted(self._pages))}"), words[0] == "HEAD"
@@ -141,8 +195,9 @@ class HttpServer:
 def _response_parts(page: Page, only_head: bool) -> Iterator[bytes | memoryview]:
     """The head and the body in parts; all clients that get the page share the body."""
     body = b"" if only_head else page.body
+    challenges = _CHALLENGES if page.status == 401 else ""
     head = (
-        f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\nContent-Type: {page.content_type}\r\n"
+        f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\nContent-Type: {page.content_type}\r\n{challenges}"
         f"Content-Length: {len(page.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
     yield head.encode() + body[:PART_BYTES]

@@ -67,9 +67,11 @@ class TransportSecurity:
         if self._between is not None:
             self._client = _source(config, self._between, "connections to other brokers", load_client_context)
             self.outgoing = OutgoingTls(self._loop, self._threads, self._client)
+        self.pages = _pages_source(config)
+        """TLS of the pages for monitoring; None: they are served without."""
         self._timer: asyncio.TimerHandle | None = None
         self._following = False
-        if endpoints:
+        if self._sources():
             self._plan_check()
 
     def opener(self, endpoint: Endpoint) -> OpenConnection | None:
@@ -110,7 +112,7 @@ class TransportSecurity:
 
     def _sources(self) -> list[ReloadableContext]:
         sources = [tls.source for tls in self._listeners.values()]
-        return sources if self._client is None else [*sources, self._client]
+        return [*sources, *(source for source in (self._client, self.pages) if source is not None)]
 
     def _follow_files(self) -> None:
         for source in self._sources():
@@ -134,6 +136,21 @@ def _listener_tls(config: BrokerConfig, endpoint: Endpoint) -> ListenerTls:
         return ListenerTls(source, PrincipalMapper(rules))
     except ValueError as error:
         raise Failure(Kind.NOT_DONE, f"listener {endpoint.listener}: ssl.principal.mapping.rules: {error}") from None
+
+
+def _pages_source(config: BrokerConfig) -> ReloadableContext | None:
+    """TLS of the pages for monitoring. Raises Failure."""
+    path, password = config.ottla_http_ssl_keystore_location, config.ottla_http_ssl_key_password
+    if not path:
+        return None
+    settings = TlsSettings(path, None, None, password, None, None)
+    return ReloadableContext(
+        "ottla.http.listener",
+        settings,
+        load_server_context,
+        allow_subject=config.ssl_allow_dn_changes,
+        allow_names=config.ssl_allow_san_changes,
+    )
 
 
 def _source(
