@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from confluent_kafka import Consumer as RdConsumer
 from confluent_kafka import Producer as RdProducer
 
 from ottla.client import Admin, ClientConfig, Cluster, NewTopic, Producer
+from ottla.client.admin.types import ConfigChange, ConfigOp, Resource, ResourceType
 from ottla.client.errors import AuthenticationError
 from ottla.seams import Failure
 from ottla.server.embedded import EmbeddedBroker
@@ -35,12 +37,15 @@ class Secured:
         self.broker = EmbeddedBroker(
             str(directory / "data"),
             {
-                "listeners": "PLAIN://127.0.0.1:0,DOOR://127.0.0.1:0,MUTUAL://127.0.0.1:0",
-                "listener.security.protocol.map": "PLAIN:PLAINTEXT,DOOR:SSL,MUTUAL:SSL",
+                "listeners": "PLAIN://127.0.0.1:0,DOOR://127.0.0.1:0,MUTUAL://127.0.0.1:0,SIDE://127.0.0.1:0",
+                "listener.security.protocol.map": "PLAIN:PLAINTEXT,DOOR:SSL,MUTUAL:SSL,SIDE:SSL",
                 "inter.broker.listener.name": "PLAIN",
                 "ssl.keystore.location": str(directory / "server.pem"),
                 "ssl.truststore.location": str(directory / "ca.pem"),
                 "listener.name.mutual.ssl.client.auth": "required",
+                "listener.name.door.ssl.key.password": "hidden",
+                "ssl.allow.dn.changes": "true",
+                "ssl.allow.san.changes": "true",
                 **more,
             },
         )
@@ -70,6 +75,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         yield made
 
 
+@pytest.mark.slow
 def test_our_client_produces_several_megabytes_and_reads_them(secured: Secured):
     settings = secured.settings("MUTUAL", **{"ssl.keystore.location": str(secured.directory / "client.pem")})
     values = [os.urandom(300_000) for _ in range(20)]
@@ -105,6 +111,7 @@ def test_librdkafka_shows_a_certificate(secured: Secured):
     assert outcome == [None]
 
 
+@pytest.mark.slow
 def test_kafka_python_produces(secured: Secured):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -138,7 +145,7 @@ def shown(secured: Secured, listener: str = "DOOR") -> bytes:
 
 def test_metadata_names_the_protocol_of_each_listener(secured: Secured):
     endpoints = {each.listener: each.protocol for each in secured.broker._service.endpoints}
-    assert endpoints == {"PLAIN": "PLAINTEXT", "DOOR": "SSL", "MUTUAL": "SSL"}
+    assert endpoints == {"PLAIN": "PLAINTEXT", "DOOR": "SSL", "MUTUAL": "SSL", "SIDE": "SSL"}
 
 
 @pytest.mark.parametrize(
@@ -155,3 +162,35 @@ def test_a_broker_with_settings_that_cannot_be_used_does_not_start(tmp_path: Pat
         broker.start()
     assert words in str(caught.value)
     assert "PRIVATE KEY" not in str(caught.value)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Three minutes only bound a test that is broken."""
+    end = time.monotonic() + 180
+    while not holds():
+        assert time.monotonic() < end, "timed out"
+
+
+def test_an_altered_key_of_a_listener_changes_its_certificate(secured: Secured):
+    before = shown(secured)
+    secured.write("other.pem", "127.0.0.1")
+    broker = Resource(ResourceType.BROKER, "1")
+    name = "listener.name.door.ssl.keystore.location"
+
+    def alter(change: ConfigChange) -> None:
+        assert admin.alter_configs({broker: [change]}) == {broker: None}
+
+    with Cluster(ClientConfig.from_mapping(secured.settings("PLAIN"))) as cluster:
+        admin = Admin(cluster)
+        admin.list_topics()
+        alter(ConfigChange(name, str(secured.directory / "other.pem")))
+        wait_until(lambda: shown(secured) != before)
+        assert shown(secured, "SIDE") == before, "other listeners keep theirs"
+        entries = {entry.name: entry for entry in admin.describe_configs([broker])[broker]}
+        assert entries[name].value == str(secured.directory / "other.pem")
+        assert entries["listener.name.door.ssl.key.password"].value is None
+        alter(ConfigChange(name, "/nonexistent"))
+        other = shown(secured)
+        assert other != before, "a file that cannot be read changes nothing"
+        alter(ConfigChange(name, None, ConfigOp.DELETE))
+        wait_until(lambda: shown(secured) == before)

@@ -6,10 +6,12 @@ Zone: real.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import os
 import ssl
 import struct
+import subprocess
 from collections.abc import Callable
 from functools import partial
 
@@ -49,10 +51,11 @@ def settings(client_auth: str = "none", **more: str) -> TlsSettings:
 class TlsServer(Server):
     """The shell's server with a listener that speaks TLS."""
 
-    def __init__(self, client_auth: str = "none", *, most: int = 100, time_s: float = 600.0) -> None:
+    def __init__(self, client_auth: str = "none", *, most: int = 100, time_s: float = 600.0, host: str = "") -> None:
         super().__init__(TrafficLimits(), ConnectionLimits())
         self.listener.stop_accepting()
-        source = ReloadableContext("listener TEST", settings(client_auth), load_server_context)
+        identity = pem(CA.issue_cert(host)) if host else {}
+        source = ReloadableContext("listener TEST", settings(client_auth, **identity), load_server_context)
         threads = self.turns.add_branch(2)
         self.handshakes = Handshakes(self.traffic, threads, self.quotas.give_back, most=most, time_s=time_s)
         tls = ListenerTls(source, PrincipalMapper())
@@ -295,3 +298,57 @@ def test_garbage_after_the_handshake_ends_the_connection(make):
     os.write(sock.fileno(), b"\x17\x03\x03\x00\x20" + bytes(32))
     server.until(lambda: server.broker.gone == 1)
     assert BYTES == 65_536
+
+
+def test_renegotiation_is_refused(make, tmp_path):
+    """OpenSSL's client requests one in TLS 1.2, and ends because the answer is an alert."""
+    server = make()
+    CA.cert_pem.write_to_path(tmp_path / "ca.pem")
+    address = f"127.0.0.1:{server.port}"
+    client = subprocess.Popen(  # R as the only letter of a line
+        ["openssl", "s_client", "-connect", address, "-tls1_2", "-CAfile", str(tmp_path / "ca.pem")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert client.stdin is not None
+    assert client.stdout is not None
+    server.until(lambda: bool(server.traffic.connections))
+    client.stdin.write(b"R\n")
+    client.stdin.flush()
+    server.until(lambda: client.poll() is not None)
+    assert b"no renegotiation" in client.stdout.read()
+    client.stdin.close()
+    client.stdout.close()
+    server.until(lambda: server.broker.gone == 1)
+    assert server.broker.frames == 0
+
+
+def test_an_expired_certificate_of_a_client_costs_one_line(make, caplog):
+    server = make("required")
+    identity = CA.issue_cert("alice", not_after=dt.datetime(2001, 1, 1, tzinfo=dt.UTC),
+                             not_before=dt.datetime(2000, 1, 1, tzinfo=dt.UTC))  # fmt: skip
+    context = client_context(identity)
+    sock = context.wrap_socket(server.connect(), server_hostname="localhost", do_handshake_on_connect=False)
+    server.clients.append(sock)
+
+    def refused() -> bool:
+        with contextlib.suppress(OSError):
+            sock.do_handshake()
+        return bool(lines(caplog))
+
+    server.until(refused)
+    (line,) = lines(caplog)
+    assert line.endswith("no TLS session at listener TEST: its certificate is not accepted: certificate has expired")
+
+
+def test_failed_handshakes_leave_nothing(make):
+    """Counts of connections, memory of requests and handshakes under way return to what they were."""
+    server = make()
+    for number in range(60):
+        sock = server.connect()
+        sock.send((b"\x16\x03\x01\x00\x05garbage", b"\0\0\0\x14", b"\x16")[number % 3])
+        server.steps(2)
+        sock.close()
+    server.until(lambda: server.handshakes.under_way == 0)
+    assert server.quotas._total == 0
+    assert not server.quotas._by_address
+    assert server.traffic.request_memory.used == 0
