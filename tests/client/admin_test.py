@@ -95,6 +95,13 @@ def test_topics_refused_by_an_old_controller_are_retried(broker, admin) -> None:
     assert asked == [["a", "b"], ["b"]]
 
 
+def test_the_first_request_may_be_for_one_broker(broker, admin) -> None:
+    resource = Resource(ResourceType.BROKER, "0")
+    result = DescribeConfigsResponse.DescribeConfigsResult(resource_type=4, resource_name="0")
+    broker.on[ApiKey.DESCRIBE_CONFIGS] = lambda request: request.reply(DescribeConfigsResponse(results=[result]))
+    assert admin.describe_configs([resource]) == {resource: []}
+
+
 @pytest.mark.parametrize("answer", [created(), created(("other", 0))])
 def test_a_response_about_other_topics_is_malformed(broker, admin, answer) -> None:
     broker.on[ApiKey.CREATE_TOPICS] = lambda request: request.reply(answer)

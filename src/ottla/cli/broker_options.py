@@ -84,8 +84,22 @@ def read_config(path: str) -> dict[str, str]:
     return merge_layers(from_environment(os.environ), pairs)
 
 
-def make_config(properties: Mapping[str, str]) -> BrokerConfig:
-    """The configuration; logs the warnings about its keys. Raises click.UsageError naming a bad value."""
+def resolve_secrets(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties with what `${file:…}`, `${env:…}` and `${dir:…}` refer to. Raises click.UsageError by name."""
+    from ottla.config.providers import resolve_values
+    from ottla.config.rows import ConfigError
+
+    try:
+        return resolve_values(properties)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def make_config(properties: Mapping[str, str], written: Mapping[str, str] | None = None) -> BrokerConfig:
+    """The configuration; logs the warnings about its keys. Raises click.UsageError naming a bad value.
+
+    written: the properties before `resolve_secrets`; the error has these texts in place of the values.
+    """
     import logging
 
     from ottla.config.broker import BrokerConfig
@@ -94,7 +108,11 @@ def make_config(properties: Mapping[str, str]) -> BrokerConfig:
     try:
         config, warnings = BrokerConfig.from_properties(properties)
     except ConfigError as error:
-        raise click.UsageError(str(error)) from None
+        text = str(error)
+        for key, place in (written or {}).items():
+            if key in text and (value := properties.get(key)) not in ("", place, None):
+                text = text.replace(value, place)
+        raise click.UsageError(text) from None
     log = logging.getLogger("ottla.config")
     for warning in warnings:
         log.warning("%s", warning)

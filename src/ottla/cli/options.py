@@ -117,11 +117,28 @@ def client_settings(
     }
     settings |= defaults or {}
     settings |= _from_context(more)
-    return settings | given_settings(more) | (overrides or {})
+    return resolve_secrets(settings | given_settings(more) | (overrides or {}))
+
+
+def resolve_secrets(settings: ClientSettings) -> ClientSettings:
+    """The settings with what `${file:…}`, `${env:…}` and `${dir:…}` refer to. Raises click.UsageError by name."""
+    from ottla.config.providers import PROVIDERS, resolve_values
+    from ottla.config.rows import ConfigError
+
+    if PROVIDERS not in settings:
+        return settings
+    texts = {key: value for key, value in settings.items() if isinstance(value, str)}
+    try:
+        resolved = resolve_values(texts)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    return {key: value for key, value in settings.items() if key not in texts} | resolved
 
 
 def given_settings(more: Collection[str] | None = None) -> ClientSettings:
-    """The settings of `--command-config`, `-X` and `-b`; of the file only known keys, unless `more` is None."""
+    """The settings of `--command-config`, `-X` and `-b`; of the file only known keys, unless `more` is None. They may
+    refer to secrets (`resolve_secrets`).
+    """
     settings: ClientSettings = dict(_from_file(more))
     settings |= parse_assignments(option_value("settings", ()))
     if brokers := option_value("brokers"):
@@ -191,11 +208,13 @@ def _from_file(more: Collection[str] | None) -> ClientSettings:
 def _known_settings(settings: dict[str, str], more: Collection[str], where: str) -> ClientSettings:
     """The settings that this client has; prints a warning for each of the others."""
     from ottla.client.settings import split_unknown
+    from ottla.config.providers import is_provider_key
 
-    known, warnings = split_unknown(settings, more)
+    providers = {key: value for key, value in settings.items() if is_provider_key(key)}
+    known, warnings = split_unknown({key: settings[key] for key in settings if key not in providers}, more)
     for warning in warnings:
         print_note(f"{where}: {warning}")
-    return dict(known)
+    return {**known, **providers}
 
 
 def parse_assignments(words: tuple[str, ...]) -> dict[str, str]:

@@ -98,6 +98,8 @@ class Cluster:
             # If all known brokers are gone, the bootstrap addresses may lead to new ones.
             known = [view.address for view in self.view.nodes.values()]
             return self._pool.get_any_connection([*known, *self._bootstrap], deadline)
+        if not self.view.nodes:  # the first request of this client
+            self.refresh((), deadline)
         if node not in self.view.nodes:
             raise UnreachableError(
                 f"broker {node} is not in the cluster any more", "Wait until it has registered again"

@@ -99,7 +99,7 @@ UNSUPPORTED: Final = {
     "create.topic.policy.class.name": _NO_CLASSES,
     "alter.config.policy.class.name": _NO_CLASSES,
     "client.quota.callback.class": _NO_CLASSES,
-    "config.providers": "values are used literally, without config providers; ignored",
+    "config.providers": "resolved only in the file and the words of a command; ignored",
     "early.start.listeners": _NO_QUORUM,
     "initial.broker.registration.timeout.ms": _NO_QUORUM,
     "eligible.leader.replicas.enable": _NO_QUORUM,
@@ -131,7 +131,7 @@ UNSUPPORTED_PREFIXES: Final = (
     ("share.", "share groups are not served yet; ignored"),
     ("errors.deadletterqueue.", "share groups are not served yet; ignored"),
     ("group.streams.", "streams groups are not served; ignored"),
-    ("config.providers.", "values are used literally, without config providers; ignored"),
+    ("config.providers.", "resolved only in the file and the words of a command; ignored"),
 )
 
 HARMLESS: Final = ("auto.include.jmx.reporter", "zookeeper.clientCnxnSocket", "server.max.startup.time.ms")

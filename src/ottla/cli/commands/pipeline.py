@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla.cli.options import common_options, given_settings, option_value, output_option, parse_assignments, print_note
+from ottla.cli.options import (
+    common_options,
+    given_settings,
+    option_value,
+    output_option,
+    parse_assignments,
+    print_note,
+    resolve_secrets,
+)
 from ottla.cli.views.output import Json, write_json, write_line, write_table
 
 if TYPE_CHECKING:
@@ -215,7 +223,7 @@ def _load_pipeline(words: str) -> tuple[Pipeline, ModuleType]:
     if name and name not in found:
         raise click.UsageError(f"{file} has no pipeline {name}; it has {', '.join(found)}")
     chosen = found[name] if name else next(iter(found.values()))
-    chosen.settings |= {key: str(value) for key, value in given_settings(()).items()}
+    chosen.settings |= {key: str(value) for key, value in resolve_secrets(given_settings(())).items()}
     return chosen, module
 
 

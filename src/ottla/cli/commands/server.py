@@ -25,9 +25,10 @@ def server(path: str, settings: tuple[str, ...], ready_file: str | None, log_lev
     KAFKA_… environment variables override the file, --set overrides both. When the broker is ready, it prints one line,
     `ready bootstrap=host:port`, to standard output; everything else goes to standard error.
     """
-    from ottla.cli.broker_options import read_config
+    from ottla.cli.broker_options import read_config, resolve_secrets
     from ottla.server.logs import configure_logging
     from ottla.server.main import serve_broker
 
     configure_logging(log_level, log_format)
-    return serve_broker(make_config({**read_config(path), **read_overrides(settings)}), ready_file)
+    written = {**read_config(path), **read_overrides(settings)}
+    return serve_broker(make_config(resolve_secrets(written), written), ready_file)

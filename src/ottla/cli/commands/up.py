@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.broker_options import broker_options, make_config, read_overrides
+from ottla.cli.broker_options import broker_options, make_config, read_overrides, resolve_secrets
 from ottla.cli.options import output_option
 
 if TYPE_CHECKING:  # so that help does not import the store
@@ -60,7 +60,7 @@ def up(
     from ottla.config.rows import list_word, split_list
     from ottla.server.logs import configure_logging
 
-    given = {**_DEFAULTS, **read_overrides(settings)}
+    given = resolve_secrets({**_DEFAULTS, **read_overrides(settings)})
     if roll:
         return _roll_brokers(data)
     configure_logging(log_level, log_format, who="" if count is None else "supervisor")
