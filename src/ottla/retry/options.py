@@ -44,7 +44,8 @@ class ServiceOptions:
         "redis",
         TEXT,
         None,
-        "Keep waiting records in Redis, as redis://host:6379/0.",
+        "Keep waiting records in Redis, as redis://host:6379/0, with TLS as rediss://host:6379/0?ssl_ca_certs=/ca.pem. "
+        "`${env:NAME}` and `${file:/path:key}` keep a password out of the command line.",
         scope=COMMAND,
         default_text="in memory",
     )

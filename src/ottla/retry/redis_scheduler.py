@@ -135,7 +135,9 @@ class RedisScheduler:
         lease_ms: int = REDIS_OPTIONS["lease_ms"].default,
         timeout_s: float = REDIS_OPTIONS["timeout_s"].default,
     ) -> None:
-        """url: `redis://host:port/database`. Connects on first use. Raises ConfigError."""
+        """url: `redis://host:port/database`, or `rediss://…?ssl_ca_certs=FILE` with TLS. Connects on first use. Raises
+        ConfigError, without the password.
+        """
         try:
             import redis  # noqa: PLC0415 - an extra
         except ImportError as error:
@@ -259,7 +261,8 @@ class RedisScheduler:
 
 def _without_password(url: str) -> str:
     parts = urlsplit(url)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    # A query may have one as well (`?password=`).
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
 
 def _parse_time(text: Any) -> int | None:

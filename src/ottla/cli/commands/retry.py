@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ottla.cli.name_options import complete_topics
-from ottla.cli.options import client_settings, common_options, output_option, print_note
+from ottla.cli.options import client_settings, common_options, output_option, print_note, resolve_secrets
 from ottla.cli.row_options import row_options
 from ottla.cli.views.output import Json, write_jsonl, write_line
 from ottla.retry.options import SERVICE_OPTIONS, ServiceOptions
@@ -78,7 +78,17 @@ def _make_scheduler(given: ServiceOptions) -> Scheduler:
         return EmbeddedScheduler()
     from ottla.retry.redis_scheduler import RedisScheduler
 
-    return RedisScheduler(given.redis, given.group)
+    return RedisScheduler(_resolve_address(given.redis), given.group)
+
+
+def _resolve_address(text: str) -> str:
+    """The address of a Redis server, which may be `${env:NAME}` or another reference: it may contain a password."""
+    from urllib.parse import urlsplit
+
+    address = str(resolve_secrets({"config.providers": "file,env,dir", "--redis": text})["--redis"])
+    if text == address and "@" in urlsplit(address).netloc:
+        print_note("other users of this machine see the password of --redis: write '${env:NAME}', and set NAME")
+    return address
 
 
 @contextmanager
