@@ -15,8 +15,8 @@ OPERATIONS = {
     "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
     "IdempotentWrite",
 }  # fmt: skip
-OPEN = {"ApiVersions"}
-"""Needs no permission: it is sent before authentication."""
+OPEN = {"ApiVersions", "GetTelemetrySubscriptions", "PushTelemetry"}
+"""Need no permission: the first is sent before authentication, the others by every client."""
 NEEDS = {
     # First the resource of the request itself, then others that it may name.
     "Produce": "Write Topic, Write TransactionalId",
@@ -37,6 +37,8 @@ NEEDS = {
     "DescribeGroups": "Describe Group",
     "ListGroups": "Describe Group, Describe Cluster",
     "ApiVersions": "",
+    "GetTelemetrySubscriptions": "",
+    "PushTelemetry": "",
     "CreateTopics": "Create Cluster, Create Topic, DescribeConfigs Topic",
     "DeleteTopics": "Delete Topic",
     "DeleteRecords": "Delete Topic",

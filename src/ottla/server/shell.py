@@ -13,8 +13,10 @@ from typing import Final, Protocol
 from ottla.config.broker import BrokerConfig
 from ottla.metrics import Registry
 from ottla.seams import Done, Failure, Inputs, Part, Peer, Slot, World
+from ottla.security.quotas.rates import Windows
 from ottla.server.connections.broker_connection import ConnectionContext
 from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
+from ottla.server.connections.connection_rates import CreationLimits, CreationRates
 from ottla.server.connections.inter_broker_client import InterBrokerClient
 from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable_host
 from ottla.server.disks.descriptors import Descriptors
@@ -100,6 +102,10 @@ class Served(Inputs, Protocol):
         """Why the broker will never be ready."""
         ...
 
+    def find_address_limit(self, address: str) -> float | None:
+        """How many connections per second an address may create; None: not limited."""
+        ...
+
     def start_broker(self, endpoints: Sequence[Endpoint]) -> None:
         """Load the logs; `endpoints` are the addresses that clients receive."""
         ...
@@ -149,7 +155,9 @@ class Shell:
         self.world = World(
             self._turns.clock, entropy, disks, network, self._workers, self._store, broker_secret=broker_secret
         )
-        self._quotas = Quotas(self.traffic, _connection_limits(config))
+        windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        self.rates = CreationRates(loop, windows, CreationLimits.from_config(config))
+        self._quotas = Quotas(self.traffic, _connection_limits(config), self.rates)
         self._listening = listening or {}
         self._listeners: list[Listener] = []
         self._endpoints = config.endpoints
@@ -199,6 +207,7 @@ class Shell:
     def apply_config(self, config: BrokerConfig) -> None:
         """Apply those of the broker's dynamic settings that belong to the shell."""
         self._quotas.set_limits(_connection_limits(config))
+        self.rates.set_limits(CreationLimits.from_config(config))
 
     def start_accepting(self) -> None:
         """Accept connections from now on."""
@@ -211,6 +220,7 @@ class Shell:
         for listener in self._listeners:
             listener.stop_accepting()
         self._listeners.clear()
+        self.rates.close_all()
         self.traffic.stop_requests()
 
     def close_all(self) -> None:

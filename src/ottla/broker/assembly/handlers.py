@@ -83,9 +83,11 @@ def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) 
         metadata.fence,
         base.world.network,
         entities.throttles.admit_mutations,
+        entities.resources,
+        entities.telemetry.note_software,
     )
     base.dispatch.add_handlers(cluster_handlers(context, base.dispatch.version_ranges))
-    base.dispatch.add_handlers([ClientQuotaHandlers(entities.quotas, metadata.alterations)])
+    base.dispatch.add_handlers([ClientQuotaHandlers(entities.quotas, metadata.alterations), entities.telemetry])
 
 
 def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:
