@@ -36,6 +36,7 @@ CLASSES = {
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
 }
 IN_KAFKA_3 = {
     "kafka-dump-log": "kafka.tools.DumpLogSegments",

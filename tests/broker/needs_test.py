@@ -15,8 +15,8 @@ OPERATIONS = {
     "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
     "IdempotentWrite",
 }  # fmt: skip
-OPEN = {"ApiVersions", "SaslAuthenticate", "SaslHandshake"}
-"""Needs no permission: it is sent before authentication."""
+OPEN = {"ApiVersions", "SaslAuthenticate", "SaslHandshake", "GetTelemetrySubscriptions", "PushTelemetry"}
+"""Need no permission: some are sent before authentication, the others by every client."""
 NEEDS = {
     # First the resource of the request itself, then others that it may name.
     "Produce": "Write Topic, Write TransactionalId",
@@ -39,6 +39,8 @@ NEEDS = {
     "SaslHandshake": "",
     "SaslAuthenticate": "",
     "ApiVersions": "",
+    "GetTelemetrySubscriptions": "",
+    "PushTelemetry": "",
     "CreateTopics": "Create Cluster, Create Topic, DescribeConfigs Topic",
     "DeleteTopics": "Delete Topic",
     "DeleteRecords": "Delete Topic",

@@ -35,6 +35,9 @@ class Staged:
         self.failed = None
         self.metrics = Registry()
 
+    def find_address_limit(self, _address):
+        return None
+
     def start_broker(self, _endpoints):
         self.told.append("start")
 

@@ -107,6 +107,10 @@ class Broker:
         """Whether this broker is the controller of its cluster now."""
         return self._metadata.seat.controller is not None
 
+    def find_address_limit(self, address: str) -> float | None:
+        """How many connections per second an address may create; None: not limited."""
+        return self._frames.find_address_limit(address)
+
     # -- start -------------------------------------------------------------------------------------------------------
 
     def start_broker(self, endpoints: Sequence[Endpoint]) -> None:

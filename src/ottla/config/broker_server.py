@@ -151,10 +151,10 @@ class ServerConfig:
         "max.connection.creation.rate",
         Type.INT,
         INT_MAX,
-        "New connections per second.",
+        "New connections per second. The listener between brokers is exempt, if there are others. At 0, one per "
+        "quota.window.size.seconds is accepted.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
-        unused="the rate of new connections is not limited; max.connections and max.connections.per.ip are",
     )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms", Type.LONG, 600_000, "Time after which an unused connection is closed."
@@ -371,7 +371,6 @@ class ServerConfig:
         "Largest metrics push of a client.",
         at_least(1),
         importance=LOW,
-        unused="clients' metrics are not collected",
     )
     metric_reporters: tuple[str, ...] = key(
         "metric.reporters",

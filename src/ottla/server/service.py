@@ -161,6 +161,7 @@ class Service:
         listener = _ServiceListener(shell.apply_config, self._give_up, lambda: self._is_wanted)
         self._broker = broker = self._make_broker(self._config, shell.world, listener)
         shell.set_inputs(broker)
+        shell.rates.set_address_limit(broker.find_address_limit)
         if self._garbage is not None:
             self._garbage.start_managing()
         broker.start_broker(self.endpoints)

@@ -15,9 +15,11 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.rows import ConfigError
 from ottla.metrics import Registry
 from ottla.seams import Done, Failure, Inputs, Kind, Part, Peer, Slot, World
+from ottla.security.quotas.rates import Windows
 from ottla.server.connections.broker_connection import BrokerConnection, ConnectionContext
 from ottla.server.connections.broker_handshake import BrokerCredential
 from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
+from ottla.server.connections.connection_rates import CreationLimits, CreationRates
 from ottla.server.connections.inter_broker_client import Connect, InterBrokerClient
 from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable_host
 from ottla.server.connections.tls.outgoing import TlsBrokerConnection
@@ -110,6 +112,10 @@ class Served(Inputs, Protocol):
         """Why the broker will never be ready."""
         ...
 
+    def find_address_limit(self, address: str) -> float | None:
+        """How many connections per second an address may create; None: not limited."""
+        ...
+
     def start_broker(self, endpoints: Sequence[Endpoint]) -> None:
         """Load the logs; `endpoints` are the addresses that clients receive."""
         ...
@@ -151,7 +157,9 @@ class Shell:
         )
         self.traffic = ConnectionManager(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
-        self._quotas = Quotas(traffic, _connection_limits(config))
+        windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        self.rates = CreationRates(loop, windows, CreationLimits.from_config(config))
+        self._quotas = Quotas(traffic, _connection_limits(config), self.rates)
         self.security = TransportSecurity(config, traffic, self._turns, self._quotas.give_back)
         wiring = ConnectionContext(
             loop, watch, self._turns, traffic.pool, traffic.view, broker_secret or _credential(config)
@@ -229,6 +237,7 @@ class Shell:
         """Apply those of the broker's dynamic settings that belong to the shell."""
         self._quotas.set_limits(_connection_limits(config))
         self.security.apply_config(config)
+        self.rates.set_limits(CreationLimits.from_config(config))
 
     def start_accepting(self) -> None:
         """Accept connections from now on."""
@@ -242,6 +251,7 @@ class Shell:
             listener.stop_accepting()
         self._listeners.clear()
         self.security.handshakes.close_all()
+        self.rates.close_all()
         self.traffic.stop_requests()
 
     def close_all(self) -> None:

@@ -10,6 +10,8 @@ import pytest
 from tests.handnode import Asker, Node, Place, records
 
 from ottla.errors import ErrorCode
+from ottla.security.quotas.client_quotas import Limit
+from ottla.security.quotas.throttling import RATES_MAX, SHOWN_MAX
 from ottla.sim.world import MS
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_bytes
@@ -371,3 +373,39 @@ def test_long_client_ids_are_kept_in_part(node):
     node.pass_ms(10)
     assert place.answered
     assert len(node.broker._frames._throttles._clients[peer].client_id) == 1_000
+
+
+def metric(node, name: str) -> dict[tuple[str, str], float]:
+    """A metric by (user, client id)."""
+    found = next(each for each in node.broker.metrics if each.name == name)
+    return {(each.labels["user"], each.labels["client_id"]): each.value for each in found.samples()}
+
+
+def test_metrics_of_clients(node):
+    peer = Client()
+    set_quota(node, {"user": "ann"}, producer_byte_rate=1000, consumer_byte_rate=1000, request_percentage=50)
+    set_quota(node, {"client-id": "hand"}, controller_mutation_rate=1)
+    wait_ms = produce(node, peer, 19_900).throttle_time_ms
+    fetch(node, peer, max_bytes=100, offset=1)
+    node.network.report_turn(peer, 100 * MS)
+    assert 1_900 < metric(node, "kafka_server_produce_byte_rate")["ann", ""] < 2_100
+    assert metric(node, "kafka_server_produce_throttle_time") == {("ann", ""): wait_ms}
+    assert metric(node, "kafka_server_fetch_byte_rate") == {("ann", ""): 0}
+    assert metric(node, "kafka_server_request_request_time") == {("ann", ""): pytest.approx(1.0)}
+    node.answer(node.send(creation("big", partitions=100), 5, peer))
+    assert metric(node, "kafka_server_controllermutation_throttle_time")["", "hand"] == 89_000
+    node.pass_ms(60_000)
+    assert metric(node, "kafka_server_produce_byte_rate") == {("ann", ""): 0}
+    assert metric(node, "kafka_server_produce_throttle_time") == {("ann", ""): 0}
+
+
+def test_few_clients_are_shown(node):
+    set_quota(node, {"client-id": None}, producer_byte_rate=1e9)
+    rates = node.broker._frames._throttles.produced
+    now_ms = node.process.clock.now().mono_ns // MS
+    for number in range(11_000):
+        rates.record_use(Limit(("", f"c{number}"), 1e9), 1, now_ms)
+    shown = metric(node, "kafka_server_produce_byte_rate")
+    assert len(shown) == SHOWN_MAX
+    assert ("", "c10999") in shown
+    assert len(rates._rates._rates) == RATES_MAX

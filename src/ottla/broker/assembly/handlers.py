@@ -89,6 +89,8 @@ def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) 
         base.world.network,
         base.audit,
         entities.throttles.admit_mutations,
+        entities.resources,
+        entities.telemetry.note_software,
     )
     acls = AclHandlers(
         metadata.stores.watched,
@@ -99,7 +101,8 @@ def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) 
     )
     quotas = ClientQuotaHandlers(entities.quotas, metadata.alterations)
     users = ScramHandlers(base.login.users, metadata.alterations)
-    base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), acls, quotas, users])
+    own = [acls, quotas, users, entities.telemetry]
+    base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), *own])
 
 
 def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:

@@ -73,6 +73,6 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
             new_frame_input(entities, base.dispatch),
             startup,
             ready_check,
-            build_metrics(base, seat, replicas, coordinators),
+            build_metrics(base, seat, replicas, coordinators, entities),
         ),
     )

@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.config_writer import ConfigWriter
-from ottla.cluster.handlers.client_handlers import ClientHandlers, Ranges
+from ottla.cluster.entities.resource_configs import ResourceConfigs
+from ottla.cluster.handlers.client_handlers import ClientHandlers, OnClientSoftware, Ranges
 from ottla.cluster.handlers.config_handlers import ConfigHandlers
 from ottla.cluster.handlers.controller_handlers import ControllerHandlers
 from ottla.cluster.handlers.metadata_handlers import MetadataHandlers
@@ -35,6 +36,8 @@ class HandlerContext(NamedTuple):
     network: Network
     audit: AuditLog
     admit_mutations: AdmitMutations
+    resources: ResourceConfigs
+    on_client_software: OnClientSoftware
 
 
 def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
@@ -43,9 +46,9 @@ def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
     return [
         MetadataHandlers(cluster, topics),
         TopicPageHandlers(cluster),
-        ClientHandlers(cluster, topics, ranges),
+        ClientHandlers(cluster, topics, ranges, room.on_client_software),
         TopicHandlers(cluster, topics, room.admit_mutations),
-        ConfigHandlers(cluster, room.alterations, room.audit),
+        ConfigHandlers(cluster, room.alterations, room.resources, room.audit),
         UpdateHandlers(cluster, room.changes, room.fence, room.network),
         ControllerHandlers(topics),
         ReassignmentHandlers(topics),

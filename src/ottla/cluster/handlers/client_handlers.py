@@ -17,6 +17,7 @@ from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.requests import AUTHORIZATION_ERRORS, Context, Parts, handles
+from ottla.seams import Peer
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     ApiVersionsRequest,
@@ -39,6 +40,8 @@ _ZERO_VERSION: Final = 4
 
 Ranges = Callable[[], Mapping[int, tuple[int, int]]]
 """API key → (lowest, highest version) that the broker serves."""
+OnClientSoftware = Callable[[Peer, str, str], None]
+"""Receives the name and version of the software of a connection's client."""
 
 
 class _Found(NamedTuple):
@@ -54,10 +57,13 @@ class _Found(NamedTuple):
 class ClientHandlers:
     """Handles ApiVersions and FindCoordinator."""
 
-    def __init__(self, cluster: Cluster, topics: TopicRequests, ranges: Ranges) -> None:
+    def __init__(
+        self, cluster: Cluster, topics: TopicRequests, ranges: Ranges, on_client_software: OnClientSoftware
+    ) -> None:
         self._cluster = cluster
         self._topics = topics
         self._ranges = ranges
+        self._on_client_software = on_client_software
 
     @handles(ApiKey.API_VERSIONS, 0, 4)
     def api_versions(self, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
@@ -67,6 +73,8 @@ class ClientHandlers:
             _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
         ):
             code = ErrorCode.INVALID_REQUEST
+        elif context.api_version >= 3:
+            self._on_client_software(context.peer, request.client_software_name, request.client_software_version)
         keys = [
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in sorted(self._ranges().items())

@@ -24,6 +24,8 @@ from ottla.cluster.configs import (
     describe_topic,
     replace_config,
 )
+from ottla.cluster.entities.log_levels import alter_loggers, describe_loggers
+from ottla.cluster.entities.resource_configs import ResourceConfigs, resource_path
 from ottla.cluster.topics import check_name
 from ottla.config.broker import BROKER_ROWS
 from ottla.config.rows import render_value
@@ -79,9 +81,13 @@ class _Alteration(NamedTuple):
 class ConfigHandlers:
     """Handles requests that read and change settings."""
 
-    def __init__(self, cluster: Cluster, alterations: ConfigWriter, audit: AuditLog) -> None:
+    def __init__(
+        self, cluster: Cluster, alterations: ConfigWriter, resources: ResourceConfigs, audit: AuditLog
+    ) -> None:
+        """`resources`: the settings of groups and client metrics."""
         self._cluster = cluster
         self._alterations = alterations
+        self._resources = resources
         self._audit = audit
 
     # -- reading -----------------------------------------------------------------------------------------------
@@ -127,6 +133,11 @@ class ConfigHandlers:
                 check_name(name)
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
             return describe_topic(topic.overrides, topic.config, cluster.layers, wanted)
+        if resource_type in (Resource.GROUP, Resource.CLIENT_METRICS):
+            return self._resources.describe_resource(Resource(resource_type), name, wanted)
+        if resource_type == Resource.BROKER_LOGGER:
+            self._check_logger_broker(name)
+            return describe_loggers(wanted)
         if resource_type != Resource.BROKER:
             raise _no_resource(resource_type)
         if self._is_own_broker(name):
@@ -144,6 +155,10 @@ class ConfigHandlers:
             )
         return True
 
+    def _check_logger_broker(self, name: str) -> None:
+        if not self._is_own_broker(name):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+
     @handles(
         ApiKey.LIST_CONFIG_RESOURCES,
         0,
@@ -155,7 +170,7 @@ class ConfigHandlers:
     def list_config_resources(
         self, context: Context, request: ListConfigResourcesRequest
     ) -> ListConfigResourcesResponse | InPieces:
-        """List topics and brokers; resources of the other types do not exist yet."""
+        """List topics, brokers with their loggers, and the groups and client metrics that have settings."""
         known = (Resource.TOPIC, Resource.BROKER, Resource.BROKER_LOGGER, Resource.CLIENT_METRICS, Resource.GROUP)
         wanted = request.resource_types or list(known)
         if context.api_version == 0:
@@ -165,8 +180,12 @@ class ConfigHandlers:
         names = []
         if Resource.TOPIC in wanted:
             names += [(name, Resource.TOPIC) for name in sorted(self._cluster.image.topics)]
-        if Resource.BROKER in wanted:
-            names += [(str(node_id), Resource.BROKER) for node_id in sorted(self._cluster.image.brokers)]
+        for kind in (Resource.BROKER, Resource.BROKER_LOGGER):
+            if kind in wanted:
+                names += [(str(node_id), kind) for node_id in sorted(self._cluster.image.brokers)]
+        for kind in (Resource.CLIENT_METRICS, Resource.GROUP):
+            if kind in wanted:
+                names += [(name, kind) for name in self._resources.names_of(kind)]
         pieces = _resource_pieces(names)
         return next(pieces) if len(names) <= _PIECE else InPieces(("config_resources",), pieces)
 
@@ -301,8 +320,29 @@ class ConfigHandlers:
                 )
 
             self._alterations.alter_broker(self._is_own_broker(one.name), broker_after, validate_only, done)
+        elif one.resource_type in (Resource.GROUP, Resource.CLIENT_METRICS):
+            self._alter_resource(Resource(one.resource_type), one, incremental, validate_only, done)
+        elif one.resource_type == Resource.BROKER_LOGGER and incremental:
+            self._check_logger_broker(one.name)
+            alter_loggers(changes, validate_only)
+            done(None)
         else:
             raise _no_resource(one.resource_type)
+
+    def _alter_resource(
+        self,
+        resource: Resource,
+        one: _Alteration,
+        incremental: bool,
+        validate_only: bool,
+        done: Callable[[ApiError | None], None],
+    ) -> None:
+        change = self._resources.change_of(resource, one.name, one.changes, incremental)
+        if validate_only:
+            change(self._resources.present_config(resource, one.name))
+            done(None)
+        else:
+            self._alterations.alter_entity(resource_path(resource, one.name), change, done)
 
     def _topic_values(self, name: str) -> dict[str, str | None]:
         config = self._cluster.topic_config(name)

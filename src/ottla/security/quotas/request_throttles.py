@@ -26,10 +26,10 @@ from typing import Any, Final, NamedTuple, cast
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Clock, Gate, Network, Part, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
-from ottla.security.quotas.client_quotas import ClientQuotas, Quota
+from ottla.security.quotas.client_quotas import ClientQuotas, Limit, Quota
 from ottla.security.quotas.rates import Windows
 from ottla.security.quotas.throttle_field import with_throttle_time
-from ottla.security.quotas.throttling import ClientRates, MutationRates
+from ottla.security.quotas.throttling import ClientRates, MutationRates, ThrottleTimes
 from ottla.wire.apis import ApiKey
 
 CLIENT_ID_MAX: Final = 1_000
@@ -38,6 +38,13 @@ _FIRST: Final = Struct(">hhih")
 _HEADER_MIN: Final = 10
 _NS_PER_MS: Final = 1_000_000
 _NS_TO_PERCENT: Final = 100 / 1_000_000_000
+_LIMITS: Final = {
+    Quota.PRODUCER_BYTE_RATE: "produce",
+    Quota.CONSUMER_BYTE_RATE: "fetch",
+    Quota.REQUEST_PERCENTAGE: "time",
+    Quota.CONTROLLER_MUTATION_RATE: "mutations",
+}
+"""The fields of `_Client` with the limits."""
 OnFrame = Callable[[Slot, memoryview], Gate]
 
 
@@ -73,13 +80,20 @@ class _Client:
 class _Request:
     """A request that has no response yet."""
 
-    __slots__ = ("api_key", "delay_ms", "version")
+    __slots__ = ("api_key", "delay_ms", "quota", "version")
 
     def __init__(self, api_key: int, version: int) -> None:
         self.api_key = api_key
         self.version = version
         self.delay_ms = 0
         """How long its connection has to wait, as far as it is known."""
+        self.quota = Quota.REQUEST_PERCENTAGE
+        """The quota for which it has to wait."""
+
+    def wait_at_least(self, delay_ms: int, quota: Quota) -> None:
+        """Have its connection wait for that time, for that quota, unless it waits longer for another one."""
+        if delay_ms > self.delay_ms:
+            self.delay_ms, self.quota = delay_ms, quota
 
 
 class ThrottledNetwork:
@@ -105,7 +119,7 @@ class RequestThrottles:
     def __init__(self, quotas: ClientQuotas, clock: Clock, network: Network, windows: QuotaWindows) -> None:
         self.is_active = False
         """Whether any client has a quota."""
-        self._quotas = quotas
+        self.quotas = quotas
         self._now = clock.now
         self._shell = network
         self._network = ThrottledNetwork(network)
@@ -113,6 +127,8 @@ class RequestThrottles:
         self.fetched = ClientRates(windows.clients)
         self.time = ClientRates(windows.clients, waits_one_window=True)
         self.mutations = MutationRates(windows.controller)
+        self.waits = {quota: ThrottleTimes(windows.clients) for quota in _LIMITS}
+        """How long clients had to wait, by quota."""
         self._clients: dict[Peer, _Client] = {}
         self._measures_time = False
 
@@ -123,7 +139,7 @@ class RequestThrottles:
 
     def refresh_quotas(self) -> None:
         """Apply other quotas from now on."""
-        kinds = {quota for quota in Quota if self._quotas.is_set(quota)} - {Quota.CONNECTION_CREATION_RATE}
+        kinds = {quota for quota in Quota if self.quotas.is_set(quota)} - {Quota.CONNECTION_CREATION_RATE}
         self.is_active = bool(kinds)
         self._network.send_reply = self._send_reply if kinds else self._shell.send_reply
         if not kinds:
@@ -143,7 +159,7 @@ class RequestThrottles:
         client = self._clients.get(peer)
         if (
             client is None
-            or client.generation != self._quotas.generation
+            or client.generation != self.quotas.generation
             or client.client_id != client_id
             or client.principal != peer.principal
         ):
@@ -153,10 +169,11 @@ class RequestThrottles:
             now = self._now()
             request.delay_ms = self.produced.record_use(client.produce, len(frame), now.mono_ns // _NS_PER_MS)
             if request.delay_ms:
+                request.quota = Quota.PRODUCER_BYTE_RATE
                 self._shell.pause_reading(peer, now.mono_ns + request.delay_ms * _NS_PER_MS)
 
     def _renew_client(self, old: _Client | None, peer: Peer, client_id: bytes) -> _Client:
-        client = self._clients[peer] = _Client(self._quotas, peer.principal, client_id)
+        client = self._clients[peer] = _Client(self.quotas, peer.principal, client_id)
         if old is not None:
             client.slots = old.slots
             client.is_exempt = old.is_exempt
@@ -179,14 +196,17 @@ class RequestThrottles:
             self._shell.send_reply(slot, parts)
             return
         now = self._now()
-        delay_ms = request.delay_ms
+        now_ms = now.mono_ns // _NS_PER_MS
         if client.time.bound is not None and not client.is_exempt:
-            delay_ms = max(delay_ms, self.time.record_use(client.time, 0, now.mono_ns // _NS_PER_MS))
+            request.wait_at_least(self.time.record_use(client.time, 0, now_ms), Quota.REQUEST_PERCENTAGE)
+        delay_ms = request.delay_ms
         if delay_ms and parts:
             parts = with_throttle_time(request.api_key, request.version, parts, delay_ms)
         self._shell.send_reply(slot, parts)
         if delay_ms:
             self._shell.pause_reading(slot.peer, now.mono_ns + delay_ms * _NS_PER_MS)
+            limit: Limit = getattr(client, _LIMITS[request.quota])
+            self.waits[request.quota].record_wait(limit, delay_ms, now_ms)
 
     def _request_of(self, slot: Slot) -> tuple[_Client, _Request] | None:
         client = self._clients.get(slot.peer)
@@ -220,7 +240,8 @@ class RequestThrottles:
         if fits and not waits_ms:
             return True
         self.fetched.take_back(client.fetch, size, now_ms)
-        request.delay_ms = max(waits_ms, after_ms)
+        request.wait_at_least(waits_ms, Quota.REQUEST_PERCENTAGE)
+        request.wait_at_least(after_ms, Quota.CONSUMER_BYTE_RATE)
         return False
 
     def exempt_follower(self, peer: Peer) -> None:
@@ -243,25 +264,36 @@ class RequestThrottles:
         now_ms = self._now().mono_ns // _NS_PER_MS
         record = self.mutations.admit_mutations if strict else self.mutations.record_mutations
         delay_ms = record(client.mutations, partitions, now_ms)
-        request.delay_ms = max(request.delay_ms, delay_ms)
+        request.wait_at_least(delay_ms, Quota.CONTROLLER_MUTATION_RATE)
         if delay_ms and strict:
             raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
 
 class FrameInput:
-    """Passes the frames of connections to the broker's dispatch; with quotas, it notes them before."""
+    """The inputs of connections: passes frames to the broker's dispatch, and notes them before if there are quotas."""
 
-    __slots__ = ("_dispatch", "_is_for_brokers", "_throttles", "on_frame", "on_gone")
+    __slots__ = ("_dispatch", "_is_for_brokers", "_on_gone", "_throttles", "find_address_limit", "on_frame")
 
     def __init__(
-        self, throttles: RequestThrottles, dispatch: OnFrame, is_for_brokers: Callable[[int, int], bool]
+        self,
+        throttles: RequestThrottles,
+        dispatch: OnFrame,
+        is_for_brokers: Callable[[int, int], bool],
+        on_gone: Callable[[Peer], None],
     ) -> None:
-        """`is_for_brokers`: whether only brokers send the API in a version."""
+        """`is_for_brokers`: whether only brokers send the API in a version. `on_gone`: what else forgets a connection
+        that has ended."""
         self._throttles = throttles
+        self._on_gone = on_gone
         self._dispatch = dispatch
         self._is_for_brokers = is_for_brokers
         self.on_frame = dispatch
-        self.on_gone = throttles.on_gone
+        self.find_address_limit = throttles.quotas.find_address_limit
+
+    def on_gone(self, peer: Peer) -> None:
+        """Forget a connection that has ended."""
+        self._throttles.on_gone(peer)
+        self._on_gone(peer)
 
     def refresh_quotas(self) -> None:
         """Apply other quotas from now on."""

@@ -24,7 +24,11 @@ _pack: Final = Struct(">i").pack
 
 def with_throttle_time(api_key: int, version: int, parts: Sequence[Part], throttle_ms: int) -> Sequence[Part]:
     """The response with this throttle time, in milliseconds; unchanged if it has no such field."""
-    names = [field.name for field in API_TABLE[api_key].response.FIELDS if field.exists_in(version)]
+    api = API_TABLE.get(api_key)
+    # The refusal of an unknown version has the form of another one.
+    if api is None or not api.min_version <= version <= api.max_version:
+        return parts
+    names = [field.name for field in api.response.FIELDS if field.exists_in(version)]
     if _FIELD not in names:
         return parts
     at = len(response_header(api_key, version, 0))

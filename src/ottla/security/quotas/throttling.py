@@ -8,7 +8,8 @@ the rate that was not used for the longest time is forgotten.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from ottla.security.quotas.client_quotas import Limit
@@ -16,6 +17,8 @@ from ottla.security.quotas.rates import SampledRate, TokenBucket, Windows, throt
 
 RATES_MAX: Final = 10_000
 """Most rates of one kind."""
+SHOWN_MAX: Final = 200
+"""Most rates of one kind in /metrics: those that were used last."""
 UNLIMITED: Final = 2**31 - 1
 """A number of connections per second that is not a limit, as in Kafka."""
 _Rate = TypeVar("_Rate")
@@ -37,6 +40,10 @@ class _RateTable(Generic[_Rate]):
         else:
             self._rates.move_to_end(owner)
         return rate
+
+    def newest(self) -> list[tuple[Hashable, _Rate]]:
+        """The rates that were used last, at most SHOWN_MAX."""
+        return list(islice(reversed(self._rates.items()), SHOWN_MAX))
 
 
 class ClientRates:
@@ -64,11 +71,34 @@ class ClientRates:
         if limit.bound is not None:
             self._rates.rate_of(limit.shared_by).record(-value, now_ms)
 
+    def measured(self, now_ms: int) -> Iterator[tuple[Hashable, float]]:
+        """Who used how much per second lately: (user, client id), rate."""
+        return ((owner, rate.measure(now_ms)) for owner, rate in self._rates.newest())
+
     def most_at_once(self, limit: Limit) -> float | None:
         """The most that one request may use; None: not limited. More would be a wait that no request comes out of."""
         if limit.bound is None:
             return None
         return limit.bound * (self._windows.samples - 1) * self._windows.size_ms / 1000
+
+
+class ThrottleTimes:
+    """The average times that clients had to wait for one quota."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._sums = _RateTable(lambda: (SampledRate(windows), SampledRate(windows)))
+
+    def record_wait(self, limit: Limit, time_ms: int, now_ms: int) -> None:
+        """Record that a request had to wait."""
+        times, count = self._sums.rate_of(limit.shared_by)
+        times.record(time_ms, now_ms)
+        count.record(1, now_ms)
+
+    def measured(self, now_ms: int) -> Iterator[tuple[Hashable, float]]:
+        """Who waited how long lately: (user, client id), average in ms."""
+        for owner, (times, count) in self._sums.newest():
+            number = count.measure(now_ms)
+            yield owner, times.measure(now_ms) / number if number else 0.0
 
 
 class MutationRates:
@@ -141,4 +171,6 @@ class ConnectionRates:
 
     def _record_connection(self, rate: SampledRate, bound: float, now_ms: int) -> int:
         rate.record(1, now_ms)
-        return 0 if bound >= UNLIMITED else throttle_ms(rate, bound, now_ms, self._window_ms)
+        if bound >= UNLIMITED:
+            return 0
+        return throttle_ms(rate, bound, now_ms, self._window_ms) if bound > 0 else self._window_ms

@@ -17,8 +17,10 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.seams import Failure, Kind
+from ottla.security.quotas.rates import Windows
 from ottla.server.connections.connection import Connection
 from ottla.server.connections.connection_manager import ConnectionManager
+from ottla.server.connections.connection_rates import CreationLimits, CreationRates
 from ottla.types import Endpoint
 
 log = logging.getLogger(__name__)
@@ -65,10 +67,14 @@ class ConnectionLimits(NamedTuple):
 class Quotas:
     """Counts the connections of all listeners."""
 
-    __slots__ = ("_beyond", "_by_address", "_total", "limits")
+    __slots__ = ("_beyond", "_by_address", "_total", "limits", "rates")
 
-    def __init__(self, traffic: ConnectionManager, limits: ConnectionLimits) -> None:
+    def __init__(
+        self, traffic: ConnectionManager, limits: ConnectionLimits, rates: CreationRates | None = None
+    ) -> None:
+        """rates: the limits of the creation of connections; None: there are none."""
         self.limits = limits
+        self.rates = rates or CreationRates(traffic.loop, Windows(), CreationLimits())
         traffic.on_closed = lambda connection: self.give_back(connection.host)
         self._total = 0
         self._by_address: dict[str, int] = {}
@@ -176,6 +182,8 @@ class Listener:
 
     def _on_readable(self) -> None:
         for _ in range(BATCH):
+            if not self._accepting:  # the last connection has reached max.connection.creation.rate
+                return
             try:
                 sock, address = self._sock.accept()
             except (BlockingIOError, InterruptedError):
@@ -202,10 +210,17 @@ class Listener:
         if now >= self._tell_at:
             self._tell_at = now + TELL_S
             log.error("cannot accept connections: %s; raise `ulimit -n` or lower max.connections", why)
+        self.pause_for(PAUSE_S)
+
+    def pause_for(self, delay_s: float) -> None:
+        """Accept no connection for this time."""
         self._pause_accepting()
-        self._traffic.loop.call_later(PAUSE_S, self.resume_accepting)
+        self._traffic.loop.call_later(delay_s, self.resume_accepting)
 
     def _accept_connection(self, sock: socket.socket, address: str) -> None:
+        if not self._quotas.rates.admit_socket(sock, self._endpoint.listener, address, self.pause_for):
+            self._traffic.log_bad_peer("%s: connection refused: its connection_creation_rate is reached", address)
+            return
         reached = self._quotas.admit_connection(self._endpoint.listener, address)
         if reached is not None:
             sock.close()
