@@ -22,6 +22,7 @@ from ottla.client.setting_values import join_words, parse_setting
 from ottla.client.settings import CLIENT_OPTIONS, ClientConfig
 from ottla.config.broker import BROKER_ROWS
 from ottla.config.options import FUNCTION, OBJECTS, Bounds, Option, suggest_name
+from ottla.config.providers import PROVIDERS
 from ottla.config.topic import TOPIC_ROWS
 from ottla.logtable.options import LOG_OPTIONS
 from ottla.pipeline import Pipeline
@@ -179,7 +180,7 @@ def test_a_row_is_complete(row: Option) -> None:
 
 def test_keys_that_the_code_sets_have_rows() -> None:
     """Settings in dict literals of rooms above the client: a misspelt one would fail only when it is used."""
-    known = {*BROKER_ROWS, *TOPIC_ROWS, *(row.name for row in ROWS)}
+    known = {*BROKER_ROWS, *TOPIC_ROWS, *(row.name for row in ROWS), PROVIDERS}
     for room in ("client", "spark", "retry", "pipeline", "sinks", "cli", "demo"):
         for path in (ROOT / room).rglob("*.py"):
             if path.name != "kafka_keys.py":  # its tables are about keys without rows

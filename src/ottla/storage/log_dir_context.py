@@ -67,6 +67,8 @@ class LogDirContext:
         "workers",
     )
 
+    starts_changed: bool
+    """Whether a log start moved since the checkpoint of log starts was written."""
     starts_moved: dict[TopicPartition, None]
     """Partitions whose log start, or the names of whose files, may have changed since the checkpoint was written."""
     cleaned_moved: dict[TopicPartition, None]
@@ -115,7 +117,7 @@ class LogDirContext:
         """Waits until they are on the disk, blocking. Raises Failure."""
         self.save_cleaned: Callable[[], None] = _no_action
         """Writes the cleaner's checkpoint, blocking: one of the logs was cut. Raises Failure."""
-        self._full_logged_ns = 0
+        self._full_logged_ns, self.starts_changed = 0, False
         self._unshown: dict[ShowsEntries, None] = {}
         """Segments with index entries that are only in memory."""
         self.changed: dict[TopicPartition, None] = {}
@@ -124,8 +126,6 @@ class LogDirContext:
         """Partitions whose logs have changed since retention checked them, besides those in `changed`."""
         self.points_moved: dict[TopicPartition, None] = {}
         """Partitions whose recovery point may have moved since its checkpoint."""
-        self.starts_changed = False
-        """Whether a log start moved since the checkpoint of log starts was written."""
         self.starts_moved, self.cleaned_moved, self.renewed = {}, {}, {}
 
     def on_failed(self, failure: Failure) -> None:

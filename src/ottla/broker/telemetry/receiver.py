@@ -34,7 +34,17 @@ SeriesKey = tuple[str, tuple[tuple[str, str], ...]]
 class ClientInstance:
     """A client, by its instance id."""
 
-    __slots__ = ("facts", "generation", "get_ms", "last_error", "push_ms", "series", "terminating", "wanted")
+    __slots__ = (
+        "facts",
+        "generation",
+        "get_ms",
+        "has_subscribed",
+        "last_error",
+        "push_ms",
+        "series",
+        "terminating",
+        "wanted",
+    )
 
     def __init__(self, facts: ClientFacts, wanted: Wanted, generation: int) -> None:
         self.facts = facts
@@ -42,6 +52,8 @@ class ClientInstance:
         self.generation = generation
         self.get_ms = self.push_ms = 0
         """Monotonic times of the last requests; 0: there was none."""
+        self.has_subscribed = False
+        """Whether it got its subscriptions since its last push."""
         self.last_error = ErrorCode.NONE
         self.terminating = False
         self.series: dict[SeriesKey, float] = {}
@@ -72,6 +84,7 @@ class TelemetryReceiver:
         if last_ms and now_ms - last_ms < client.wanted.interval_ms and not may_ask_again:
             raise self._failed(client, _too_early())
         client.get_ms = now_ms
+        client.has_subscribed = True
         client.last_error = ErrorCode.NONE
         return client.wanted
 
@@ -98,8 +111,10 @@ class TelemetryReceiver:
     @staticmethod
     def _check_interval(client: ClientInstance, terminating: bool, now_ms: int) -> None:
         # The first push after the subscriptions may be early: clients spread theirs over the interval.
-        if client.get_ms <= client.push_ms and now_ms - client.push_ms < client.wanted.interval_ms and not terminating:
+        is_early = now_ms - client.push_ms < client.wanted.interval_ms
+        if is_early and not (client.has_subscribed or terminating):
             raise _too_early()
+        client.has_subscribed = False
         client.push_ms = now_ms
 
     def check_content(self, client: ClientInstance, compression_type: int, size: int) -> None:

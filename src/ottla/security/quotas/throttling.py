@@ -129,8 +129,8 @@ class MutationRates:
 class ConnectionLimits(NamedTuple):
     """The limits for one new connection, per second."""
 
-    broker: int = UNLIMITED
-    """`max.connection.creation.rate`."""
+    broker: int | None = UNLIMITED
+    """`max.connection.creation.rate`; None: a connection at the listener between brokers, which does not count."""
     listener: int = UNLIMITED
     """The same key with the prefix of the listener."""
     address: float | None = None
@@ -157,17 +157,19 @@ class ConnectionRates:
 
     def admit_connection(self, listener: str, address: str, limits: ConnectionLimits, now_ms: int) -> Admission:
         """Record a connection. No wait is longer than one window."""
-        shared = ((self._broker, limits.broker), (self._listeners.rate_of(listener), limits.listener))
-        waits = [self._record_connection(rate, bound, now_ms) for rate, bound in shared]
+        shared = [(self._listeners.rate_of(listener), limits.listener)]
+        if limits.broker is not None:
+            shared.append((self._broker, limits.broker))
+        pause_ms = max(self._record_connection(rate, bound, now_ms) for rate, bound in shared)
         if limits.address is None:
-            return Admission(max(waits))
+            return Admission(pause_ms)
         rate = self._addresses.rate_of(address)
         refuse_ms = self._record_connection(rate, limits.address, now_ms)
         if refuse_ms:
             # A refused connection counts nowhere: else an address that keeps trying would take the rate of others.
             for each in (rate, *(each for each, _ in shared)):
                 each.record(-1, now_ms)
-        return Admission(max(waits), refuse_ms)
+        return Admission(pause_ms, refuse_ms)
 
     def _record_connection(self, rate: SampledRate, bound: float, now_ms: int) -> int:
         rate.record(1, now_ms)

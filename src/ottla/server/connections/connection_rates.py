@@ -74,13 +74,13 @@ class CreationRates:
 
         pause: stops accepting for this number of seconds.
         """
-        limits = self.limits
+        limits, address = self.limits, canonical_address(address)
         mine = ConnectionLimits(
-            UNLIMITED if listener == limits.protected else limits.broker,
+            None if listener == limits.protected else limits.broker,
             limits.listeners.get(listener.upper(), UNLIMITED),
-            None if self._find_limit is None else self._find_limit(canonical_address(address)),
+            None if self._find_limit is None else self._find_limit(address),
         )
-        if mine == _NONE:
+        if mine in _FREE:
             return True
         admission = self._rates.admit_connection(listener, address, mine, int(self._loop.time() * 1000))
         if admission.pause_ms:
@@ -107,4 +107,5 @@ class CreationRates:
             self._close_refused(sock)
 
 
-_NONE: Final = ConnectionLimits()
+_FREE: Final = (ConnectionLimits(), ConnectionLimits(broker=None))
+"""Connections that need not be counted."""
