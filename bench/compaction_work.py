@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from testbench.apache_kafka.broker import HOST, cpu_seconds, free_port
+from testbench.apache_kafka.broker import cpu_seconds
 from testbench.apache_kafka.packages import BenchError
+from testbench.ports import HOST, free_port
 
 from bench.peers import Process
 from bench.wire import Crowd, Script, run_one

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from testbench.apache_kafka.broker import free_port
+from testbench.ports import free_port
 
 from bench.memory import in_memory
 from bench.peers import Process, native

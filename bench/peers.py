@@ -14,8 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from testbench.apache_kafka.broker import HOST, KAFKAS_HEAP, KafkaNode, answers, cpu_seconds, free_port
+from testbench.apache_kafka.broker import KAFKAS_HEAP, KafkaNode, answers, cpu_seconds
 from testbench.apache_kafka.packages import BenchError
+from testbench.ports import HOST, free_port
 
 from testbench import programs
 

@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
-from testbench.apache_kafka.broker import HOST
 from testbench.apache_kafka.packages import BenchError
+from testbench.ports import HOST
 
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode, encode_bytes

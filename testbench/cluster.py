@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbench.apache_kafka.broker import HOST, answers, free_port
+from testbench.apache_kafka.broker import answers
 from testbench.network import Host
 from testbench.ottla_node import OTTLA
+from testbench.ports import HOST, free_port
 from testbench.process import ManagedProcess, NodeError, stand_still
 
 REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from testbench.apache_kafka.broker import HOST, free_port
+from testbench.ports import HOST, free_port
 from testbench.process import COMPLAINT, ManagedProcess, NodeError
 
 OTTLA = (sys.executable, "-m", "ottla")

@@ -21,8 +21,8 @@ from typing import Final
 
 import psycopg
 
-from testbench.apache_kafka.broker import HOST, free_port
 from testbench.apache_kafka.packages import BenchError
+from testbench.ports import HOST, free_port
 from testbench.process import ManagedProcess
 
 _USERS: Final = ("postgres", "nobody")

@@ -18,8 +18,8 @@ from typing import Final
 
 from kazoo.client import KazooClient
 
-from testbench.apache_kafka.broker import HOST, free_port
 from testbench.apache_kafka.packages import BenchError, java
+from testbench.ports import HOST, free_port
 from testbench.process import ManagedProcess
 
 JARS: Final = Path("/usr/share/java")

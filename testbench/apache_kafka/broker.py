@@ -12,9 +12,9 @@ from pathlib import Path
 from types import TracebackType
 
 from testbench.apache_kafka.packages import BenchError, class_path, java
+from testbench.ports import HOST, free_port
 from testbench.process import ManagedProcess
 
-HOST = "127.0.0.1"
 JVM = (  # the options of Kafka's own start script, except the heap
     "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
@@ -32,14 +32,6 @@ appender.f.layout.pattern=[%d] %p %m (%c)%n
 rootLogger.level=info
 rootLogger.appenderRef.f.ref=F
 """
-
-
-def free_port() -> int:
-    """A port without a listener."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class KafkaNode(ManagedProcess):

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbench.apache_kafka.broker import HEAP, HOST, KafkaNode
+from testbench.apache_kafka.broker import HEAP, KafkaNode
 from testbench.network import Host
+from testbench.ports import HOST
 
 REPLICATED = {
     "default.replication.factor": "3",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyspark
 
-from testbench.apache_kafka.broker import HOST, free_port
+from testbench.ports import HOST, free_port
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 START_S = 180

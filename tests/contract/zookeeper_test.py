@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from testbench.apache_kafka.broker import HOST
+from testbench.ports import HOST
 from testbench.process import stand_still
 from testbench.zookeeper import ZooKeeper
 from tests.contract.stores import PATIENCE_S, RealRig, ServedRig, ZooKeeperRig

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+import psycopg
 import pytest
 from testbench.postgres import Postgres
 from testbench.proxy import Proxy
@@ -163,16 +164,19 @@ def test_a_store_that_raises_leaves_nothing_and_may_be_tried_again(
 
 
 @pytest.fixture
-def slow_commit(postgres: Postgres, totals: str) -> None:
-    """A COMMIT of the table takes half a second, before anything of it is durable."""
+def let_commit(postgres: Postgres, totals: str) -> Iterator[Callable[[], None]]:
+    """A COMMIT of the table waits, before anything of it is durable, until this is called or the server dies."""
     postgres.execute(
-        "CREATE OR REPLACE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$"
+        "CREATE OR REPLACE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END $$"
     )
     postgres.execute(
         f"CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON {totals} DEFERRABLE INITIALLY DEFERRED "
-        "FOR EACH ROW EXECUTE FUNCTION dawdle()"
+        "FOR EACH ROW EXECUTE FUNCTION wait()"
     )
+    with psycopg.connect(postgres.conninfo, autocommit=True) as holder:
+        holder.execute("SELECT pg_advisory_lock(1)")
+        yield holder.close
 
 
 def while_committing(postgres: Postgres, action: Callable[[], None]) -> threading.Thread:
@@ -189,23 +193,30 @@ def while_committing(postgres: Postgres, action: Callable[[], None]) -> threadin
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("slow_commit")
 def test_a_commit_whose_answer_is_lost_counts_once(
-    postgres: Postgres, totals: str, store: Store, stored: Stored
+    postgres: Postgres, totals: str, store: Store, stored: Stored, let_commit: Callable[[], None]
 ) -> None:
     """The server carries it out although the connection is gone, while the sink writes again: only one may win."""
     proxy = Proxy("127.0.0.1", postgres.port)
     calls = 0
+    again = threading.Event()
 
     def counted(cursor: Cursor, records: Sequence[ConsumerRecord]) -> None:
         nonlocal calls
         calls += 1
+        if calls == 2:
+            again.set()
         store(cursor, records)
+
+    def lose_the_answer() -> None:
+        proxy.cut()
+        again.wait(60)
+        let_commit()
 
     try:
         with PostgresSink(postgres.conninfo.replace(str(postgres.port), str(proxy.port)), totals) as sink:
             feed = sink.claim([PLACE])
-            thread = while_committing(postgres, proxy.cut)
+            thread = while_committing(postgres, lose_the_answer)
             assert feed.write([one(0)], counted) == 1
             thread.join()
             assert feed.positions == {PLACE: 1}
@@ -217,7 +228,7 @@ def test_a_commit_whose_answer_is_lost_counts_once(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("slow_commit")
+@pytest.mark.usefixtures("let_commit")
 def test_a_server_killed_in_the_middle_of_a_commit(
     postgres: Postgres, sink: PostgresSink, store: Store, stored: Stored
 ) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from testbench.apache_kafka.broker import KafkaNode, free_port
+from testbench.apache_kafka.broker import KafkaNode
+from testbench.ports import free_port
 from testbench.process import ManagedProcess, NodeError
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
-from testbench.apache_kafka.broker import KafkaNode, free_port
+from testbench.apache_kafka.broker import KafkaNode
+from testbench.ports import free_port
 
 MODULES = "org.apache.kafka.common.security"
 SCRAM = f"{MODULES}.scram.ScramLoginModule required;"
