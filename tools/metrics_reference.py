@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.request import urlopen
 
-from testbench.apache_kafka.broker import free_port
 from testbench.ottla_node import OttlaNode
+from testbench.ports import free_port
 
 from ottla.client import Consumer, Producer
 from tools.source import GENERATED

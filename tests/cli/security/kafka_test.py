@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from testbench.apache_kafka.broker import KafkaNode, free_port
+from testbench.apache_kafka.broker import KafkaNode
+from testbench.ports import free_port
 
 from ottla.acls import AclFilter, EntryFilter
 from ottla.cli.main import cli
