@@ -5,6 +5,7 @@ Zone: real.
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
 from typing import Final
@@ -13,6 +14,12 @@ HOST: Final = "127.0.0.1"
 _FIRST, _END = 12_000, 32_000
 """Linux gives higher ports to outgoing connections: one of them could have the port of a server that restarts."""
 _reserved: list[socket.socket] = []
+
+
+@atexit.register
+def _release_all() -> None:
+    for reservation in _reserved:
+        reservation.close()
 
 
 def free_port() -> int:

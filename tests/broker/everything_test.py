@@ -80,5 +80,5 @@ def test_resources_are_listed_in_pieces(node, monkeypatch) -> None:
     monkeypatch.setattr(Joined, "add_response", noted)
     place = node.send(ListConfigResourcesRequest(resource_types=[]), 1)
     names = [each.resource_name for each in node.answer(place).config_resources]
-    assert len(names) == 12 + 2
-    assert added == [5, 5, 4]
+    assert len(names) == 12 + 3
+    assert added == [5, 5, 5]

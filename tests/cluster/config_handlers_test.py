@@ -100,7 +100,7 @@ def test_described_values_have_their_source(make_node):
         (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
         (BROKER, "2", ErrorCode.INVALID_REQUEST),
         (BROKER, "one", ErrorCode.INVALID_REQUEST),
-        (8, "1", ErrorCode.INVALID_REQUEST),
+        (8, "2", ErrorCode.INVALID_REQUEST),
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
@@ -224,7 +224,7 @@ def test_invalid_changes_of_brokers_are_refused(node, name, change, code):
 def test_config_resources_are_listed(node):
     make(node, "t")
     found = node.ask(ListConfigResourcesRequest(), 1).config_resources
-    assert [(one.resource_name, one.resource_type) for one in found] == [("t", TOPIC), ("1", BROKER)]
+    assert [(one.resource_name, one.resource_type) for one in found] == [("t", TOPIC), ("1", BROKER), ("1", 8)]
     assert node.ask(ListConfigResourcesRequest(), 0).config_resources == []
     assert node.ask(ListConfigResourcesRequest(resource_types=[99]), 1).error_code == ErrorCode.UNSUPPORTED_VERSION
 

@@ -121,10 +121,13 @@ def test_an_impossible_name_has_no_settings(node):
 def logger():
     """A logger of this program, and its level afterwards."""
     found = logging.getLogger("ottla.test.of.levels")
-    root = logging.getLogger().level
+    above = [logging.getLogger(), logging.getLogger("ottla")]
+    levels = [each.level for each in above]
+    above[1].setLevel(logging.NOTSET)
     yield found
     found.setLevel(logging.NOTSET)
-    logging.getLogger().setLevel(root)
+    for each, level in zip(above, levels, strict=True):
+        each.setLevel(level)
 
 
 def test_levels_of_loggers(node, logger):
