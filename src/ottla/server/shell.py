@@ -32,6 +32,7 @@ from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
 from ottla.server.loop.workers import RealWorkers
+from ottla.server.token_keys import token_keys
 from ottla.server.zookeeper.outside_store import outside_store
 from ottla.types import Endpoint
 
@@ -171,6 +172,7 @@ class Shell:
         network = RealNetwork(self._calls, traffic)
         self._store = outside_store(config, loop, self._turns)
         entropy = RealEntropy()
+        self._token_keys = token_keys(config.sasl_listeners)
         self.world = World(
             self._turns.clock,
             entropy,
@@ -180,6 +182,7 @@ class Shell:
             self._store,
             broker_secret=broker_secret,
             sasl_users=read_users(config.ottla_sasl_users_file),
+            token_signatures=self._token_keys,
         )
         self._listening = listening or {}
         self._listeners: list[Listener] = []
@@ -262,6 +265,8 @@ class Shell:
             self._store.close_session()
         self._calls.close_all()
         self.security.close_all()
+        for keys in self._token_keys.values():
+            keys.stop()
         self.traffic.close_all()
         self._workers.stop_processes()
         self._turns.stop_threads()

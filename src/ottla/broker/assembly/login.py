@@ -44,7 +44,7 @@ def build_login(config: BrokerConfig, world: World, purgatory: Purgatory, users:
     for name, listener in config.sasl_listeners.items():
         names = (*listener.mechanisms, MECHANISM) if brokers is not None else listener.mechanisms
         if listener.bearer is not None and not listener.bearer.is_unsecured and name not in world.token_signatures:
-            text = f"listener {name}: this version cannot check the signatures of bearer tokens"
+            text = f"listener {name}: nothing checks the signatures of bearer tokens"
             raise Failure(Kind.NOT_DONE, text)
         settings = SaslSettings(names, listener.max_receive_size, listener.reauth_ms)
         mechanisms = Mechanisms(listener, users, world.entropy, world.token_signatures.get(name), brokers)
