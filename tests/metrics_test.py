@@ -5,6 +5,8 @@ Zone: real.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +65,17 @@ def test_a_histogram_renders_cumulative_buckets():
         'kafka_times_sum{request="Fetch"} 104.5',
         'kafka_times_count{request="Fetch"} 4',
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(math.nan, "NaN"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (1e300, str(int(1e300))), (0.5, "0.5")],
+)
+def test_every_number_can_be_shown(value, text):
+    """Clients push numbers of any kind; one that could not be written took the whole page."""
+    registry = Registry()
+    registry.add_gauge("kafka_any", "Any number.", lambda: value)
+    assert "".join(registry.text_parts()).splitlines()[-1] == f"kafka_any {text}"
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from math import isfinite, isnan
 from typing import Final, NamedTuple
 
 Labels = Mapping[str, str]
@@ -172,6 +173,6 @@ def _escape_text(text: str, quotes: bool = False) -> str:
 
 
 def _format_number(value: float) -> str:
-    if value == float("inf"):
-        return "+Inf"
+    if not isfinite(value):
+        return "NaN" if isnan(value) else "+Inf" if value > 0 else "-Inf"
     return str(int(value)) if value == int(value) else repr(value)

@@ -87,6 +87,8 @@ class Declaration(NamedTuple):
     may return an element several times, each time with some of its elements along the path."""
     checks_itself: bool = False
     """Whether the handler checks the permission although it is the only one, and on the cluster."""
+    most_bytes: int | None = None
+    """Most bytes of a request that is not divided; the connection of a larger one is closed before it is decoded."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -349,6 +351,7 @@ def handles(
     undivided: str | None = None,
     walked: tuple[str, ...] | None = None,
     checks_itself: bool = False,
+    most_bytes: int | None = None,
 ) -> Callable[[F], F]:
     """Declare a method as the handler of an API."""
     declaration = Declaration(
@@ -365,6 +368,7 @@ def handles(
         undivided,
         walked,
         checks_itself,
+        most_bytes,
     )
 
     def mark(method: F) -> F:

@@ -35,6 +35,7 @@ NEEDS = {
     "LeaveGroup": "Read Group",
     "SyncGroup": "Read Group",
     "DescribeGroups": "Describe Group",
+    "ConsumerGroupDescribe": "Describe Group",
     "ListGroups": "Describe Group, Describe Cluster",
     "SaslHandshake": "",
     "SaslAuthenticate": "",

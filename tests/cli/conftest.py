@@ -6,6 +6,7 @@ Zone: real.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import subprocess
 import sys
@@ -64,3 +65,12 @@ def process(brokers: str) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):  # what was not read yet
                 pipe.close()
+
+
+@pytest.fixture(autouse=True)
+def _level() -> Iterator[None]:
+    """The level of the log as it was: `ottla server` sets it for its process, here that of all tests."""
+    logger = logging.getLogger("ottla")
+    level = logger.level
+    yield
+    logger.setLevel(level)

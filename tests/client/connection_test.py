@@ -318,7 +318,10 @@ def test_importing_the_client_loads_nothing_of_the_broker_and_nothing_heavy() ->
         "utf8",
         "wire",
     }
-    assert {name for name in done.stdout.split() if name.startswith("ottla.config.")} == {"ottla.config.options"}
+    assert {name for name in done.stdout.split() if name.startswith("ottla.config.")} == {
+        "ottla.config.jaas",
+        "ottla.config.options",
+    }
     assert not {"asyncio", "numpy", "pyarrow", "ssl", "logging", "click"} & set(done.stdout.split())
 
 

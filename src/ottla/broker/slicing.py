@@ -100,6 +100,9 @@ class SlicedRequests:
 
         Raises MalformedMessage.
         """
+        most = api.declaration.most_bytes
+        if most is not None and len(frame) > most:
+            raise MalformedMessage(f"{len(frame)} bytes are more than the {most} that are accepted")
         large = _Large(context)
         if len(frame) > INLINE:
             frame = self._network.hold_frame(context.slot, frame)

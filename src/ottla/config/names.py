@@ -83,7 +83,8 @@ RETIRED_CLIENT_NAMES: Final = {
 _NO_QUORUM = "there is no KRaft quorum here, the metadata store takes its place; ignored"
 _NO_TIER = "there is no remote tier; ignored"
 _NO_CLASSES = "Java classes cannot be loaded; ignored"
-_NOT_YET_SECURE = "this version has no authentication, encryption or authorization; ignored"
+_NO_TOKENS = "delegation tokens are not served; ignored"
+_NO_PROVIDERS = "Java's security providers and encoders do not apply; ignored"
 _NO_KERBEROS = "GSSAPI (Kerberos) is not supported; ignored"
 _USE_LISTENERS = "give the address in listeners or advertised.listeners instead; ignored"
 
@@ -121,9 +122,9 @@ UNSUPPORTED_PREFIXES: Final = (
     ("log.remote.", _NO_TIER),
     ("sasl.kerberos.", _NO_KERBEROS),
     ("sasl.", "brokers do not read this setting of SASL; ignored"),
-    ("security.providers", _NOT_YET_SECURE),
-    ("delegation.token.", _NOT_YET_SECURE),
-    ("password.encoder.", _NOT_YET_SECURE),
+    ("security.providers", _NO_PROVIDERS),
+    ("delegation.token.", _NO_TOKENS),
+    ("password.encoder.", _NO_PROVIDERS),
     ("listener.name.", "this is not a key that a single listener may have; ignored"),
     ("zookeeper.ssl.", "the connection to ZooKeeper is not encrypted; ignored"),
     ("zookeeper.metadata.migration.", "there is nothing to migrate to; ignored"),

@@ -159,7 +159,7 @@ class RedisScheduler:
 
     def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:
         """Take over the state in Redis, if it belongs to the committed position; otherwise make a new one."""
-        self._check_server()
+        self.check_server()
         tag = f"{{{self._prefix}:{tp.topic}:{tp.partition}}}"
         ours = _Open([f"{tag}:meta", f"{tag}:due", f"{tag}:leased"], secrets.token_hex(8), generation)
         fresh = secrets.token_hex(8)
@@ -245,8 +245,9 @@ class RedisScheduler:
         except self._errors as error:
             raise SchedulerError(f"Redis at {self._url} does not answer: {error}", "Is it running?") from error
 
-    def _check_server(self) -> None:
-        """Refuse a server that evicts keys when its memory is full."""
+    def check_server(self) -> None:
+        """Refuse a server that evicts keys when its memory is full. Raises ConfigError, and SchedulerError when it does
+        not answer."""
         if self._checked:
             return
         info = self._call_redis(lambda: self._redis.info("memory"))

@@ -8,21 +8,16 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Final, Protocol
 
 from ottla.config.broker import BrokerConfig
-from ottla.config.rows import ConfigError
 from ottla.metrics import Registry
-from ottla.seams import Done, Failure, Inputs, Kind, Part, Peer, Slot, World
-from ottla.security.quotas.rates import Windows
-from ottla.server.connections.broker_connection import BrokerConnection, ConnectionContext
-from ottla.server.connections.broker_handshake import BrokerCredential
+from ottla.seams import Done, Failure, Inputs, Part, Peer, Slot, World
+from ottla.server.connections.broker_calls import new_broker_client
 from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
 from ottla.server.connections.connection_rates import CreationLimits, CreationRates
-from ottla.server.connections.inter_broker_client import Connect, InterBrokerClient
+from ottla.server.connections.inter_broker_client import InterBrokerClient
 from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable_host
-from ottla.server.connections.tls.outgoing import TlsBrokerConnection
 from ottla.server.connections.tls.transport_security import TransportSecurity
 from ottla.server.disks.descriptors import Descriptors
 from ottla.server.disks.disk import RealDisk
@@ -158,14 +153,10 @@ class Shell:
         )
         self.traffic = ConnectionManager(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
-        windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
-        self.rates = CreationRates(loop, windows, CreationLimits.from_config(config))
+        self.rates = CreationRates.from_config(loop, config)
         self._quotas = Quotas(traffic, _connection_limits(config), self.rates)
         self.security = TransportSecurity(config, traffic, self._turns, self._quotas.give_back)
-        wiring = ConnectionContext(
-            loop, watch, self._turns, traffic.pool, traffic.view, broker_secret or _credential(config)
-        )
-        self._calls = InterBrokerClient(loop, self._turns, config.node_id, wiring, self._broker_connections())
+        self._calls = new_broker_client(loop, watch, self._turns, traffic, self.security, config, broker_secret)
         self._workers = RealWorkers(self._turns)
         self.descriptors = Descriptors(descriptors)
         disks = [RealDisk(directory, self._turns.add_branch(), self.descriptors) for directory in config.log_dirs]
@@ -189,11 +180,6 @@ class Shell:
         self._endpoints = config.endpoints
         self._advertised = config.advertised_endpoints
         self._inputs: Inputs | None = None
-
-    def _broker_connections(self) -> Connect:
-        """Makes connections to other brokers, under TLS if the listener between brokers speaks it."""
-        tls = self.security.outgoing
-        return BrokerConnection if tls is None else partial(TlsBrokerConnection, tls=tls)
 
     def set_inputs(self, inputs: Inputs) -> None:
         """Set the broker; from now on turns may run."""
@@ -270,17 +256,6 @@ class Shell:
         self.traffic.close_all()
         self._workers.stop_processes()
         self._turns.stop_threads()
-
-
-def _credential(config: BrokerConfig) -> BrokerCredential | None:
-    """What this broker logs in to others with, if it has to; a broker that is alone calls no other. Raises Failure."""
-    if config.zookeeper_connect is None:
-        return None
-    try:
-        found = config.inter_broker_credential
-    except ConfigError as error:
-        raise Failure(Kind.NOT_DONE, str(error)) from None
-    return None if found is None else BrokerCredential(*found)
 
 
 def _connection_limits(config: BrokerConfig) -> ConnectionLimits:

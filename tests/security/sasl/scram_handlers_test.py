@@ -55,13 +55,18 @@ class Served:
         )
         context = Context(51, 0, 1, "x", None, lambda _, response: self.sent.append(response))  # type: ignore[arg-type]
         response: Any = self.handlers.alter_credentials(context, request) or self.sent.pop()
-        return {each.user: (each.error_code, each.error_message) for each in response.results}
+        return {each.user: (each.error_code, each.error_message) for each in _results_of(response)}
 
     def describe(self, *names: str) -> dict[str, Any]:
         users = [DescribeUserScramCredentialsRequest.UserName(name=name) for name in names]
-        found: Any = self.handlers.describe_credentials(None, DescribeUserScramCredentialsRequest(users=users))  # type: ignore[arg-type]
-        pieces = list(found.pieces) if isinstance(found, InPieces) else [found]
-        return {each.user: each for piece in pieces for each in piece.results}
+        context = Context(50, 0, 1, "x", None, lambda *_: None)  # type: ignore[arg-type]
+        found = self.handlers.describe_credentials(context, DescribeUserScramCredentialsRequest(users=users))
+        return {each.user: each for each in _results_of(found)}
+
+
+def _results_of(response: Any) -> list[Any]:
+    pieces = list(response.pieces) if isinstance(response, InPieces) else [response]
+    return [each for piece in pieces for each in piece.results]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ Zone: deterministic. Construction only: nothing is read or written before `Broke
 
 from __future__ import annotations
 
-from ottla.broker.assembly import handlers
+from ottla.broker.assembly import handlers, records
 from ottla.broker.assembly.entities import build_entities, new_frame_input
 from ottla.broker.assembly.forward import Forward
 from ottla.broker.assembly.foundation import lay_foundation
@@ -53,8 +53,8 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     changes = ClusterChanges(base.cluster, seat, base.logs, replicas, coordinators, ready_check, listener)
     on_change.bind(changes.on_change)
 
-    handlers.add_produce(base, transactions.verifier)
-    fetch = handlers.add_fetch(base, replicas, entities.throttles)
+    records.add_produce(base, transactions.verifier)
+    fetch = records.add_fetch(base, replicas, entities.throttles)
     handlers.add_cluster(base, metadata, entities)
     handlers.add_replicas(base, metadata, replicas, ready_check.readiness)
     handlers.add_coordinators(base, markers, transactions, groups)

@@ -78,7 +78,9 @@ def _make_scheduler(given: ServiceOptions) -> Scheduler:
         return EmbeddedScheduler()
     from ottla.retry.redis_scheduler import RedisScheduler
 
-    return RedisScheduler(_resolve_address(given.redis), given.group)
+    scheduler = RedisScheduler(_resolve_address(given.redis), given.group)
+    scheduler.check_server()  # the service waits for a server that goes away; one that never was is a mistake
+    return scheduler
 
 
 def _resolve_address(text: str) -> str:

@@ -1,6 +1,6 @@
 """Reads the settings of entities: all of them at the start, in slices, then those that a notification names.
 
-Zone: deterministic. What the settings mean is decided by their receiver. Settings that cannot be read are ignored with
+Zone: deterministic. The receiver of the settings knows their meaning. Settings that cannot be read are ignored with
 a log line, and the former ones stay.
 """
 

@@ -6,15 +6,15 @@ them. The changes of a user are made together or not at all: an error of one of 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
+from itertools import chain, islice
 from typing import Final, NamedTuple, Protocol
 
 from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
-from ottla.requests import Context, InPieces, denied_error, handles
+from ottla.requests import Context, InPieces, Parts, denied_error, handles
 from ottla.security.sasl.scram_credentials import (
     ScramMechanism,
     credential_from_salted,
@@ -33,6 +33,8 @@ from ottla.znodes.entity_nodes import Entity, change_path, fault_of_entity_name
 
 ALTERATIONS_MAX: Final = 1000
 """Most alterations of one request."""
+_BYTES_MAX: Final = 128 * 1024
+"""Most bytes of such a request: a hundred for each alteration, and some more."""
 _PIECE: Final = 500
 _BOUNDED = f"at most {ALTERATIONS_MAX} alterations are accepted"
 _SALT_MAX: Final = 1024
@@ -47,6 +49,10 @@ class EntityWriter(Protocol):
     def alter_entity(self, path: str, change: _Change, done: Callable[[ApiError | None], None]) -> None:
         """Change the settings of the entity with this path below /config."""
         ...
+
+
+def _name_of(user: DescribeUserScramCredentialsRequest.UserName) -> str:
+    return user.name
 
 
 class _Alteration(NamedTuple):
@@ -71,31 +77,30 @@ class ScramHandlers:
         0,
         resource="Cluster",
         operation="Describe",
-        undivided="the response is built in pieces; a name costs one look-up",
+        parts=Parts(cost_us=20, request=(("users",),), response=(("results",),), once=_name_of),
     )
-    def describe_credentials(self, _context: Context, request: DescribeUserScramCredentialsRequest) -> object:
+    def describe_credentials(self, context: Context, request: DescribeUserScramCredentialsRequest) -> object:
         """Return mechanisms and iterations. Errors per user: RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE."""
-        counts = Counter(each.name for each in request.users or ())
-        names = list(counts) if counts else sorted(self._users.stored)
-        if not names:
-            return DescribeUserScramCredentialsResponse(error_message=None)
-        return InPieces(("results",), self._describe_pieces(names, counts))
+        if not request.users:
+            return InPieces(("results",), self._describe_all(sorted(self._users.stored)))
+        repeated = context.repeated_names(map(_name_of, request.users))
+        names = dict.fromkeys(map(_name_of, request.users))
+        results = [self._describe_user(name, hash(name) in repeated) for name in names]
+        return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
-    def _describe_pieces(
-        self, names: Sequence[str], counts: Mapping[str, int]
-    ) -> Generator[DescribeUserScramCredentialsResponse, None, None]:
-        for begin in range(0, len(names), _PIECE):
-            results = [self._describe_user(name, counts.get(name, 1)) for name in names[begin : begin + _PIECE]]
+    def _describe_all(self, names: Sequence[str]) -> Generator[DescribeUserScramCredentialsResponse, None, None]:
+        for begin in range(0, max(1, len(names)), _PIECE):
+            results = [self._describe_user(name, False) for name in names[begin : begin + _PIECE]]
             yield DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
-    def _describe_user(self, name: str, count: int) -> _Described:
+    def _describe_user(self, name: str, is_repeated: bool) -> _Described:
         found = self._users.stored.get(name)
-        if count > 1:
+        if is_repeated:
             text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
-            return _Described(user=name, error_code=ErrorCode.DUPLICATE_RESOURCE, error_message=text)
+            return _not_described(name, ApiError(ErrorCode.DUPLICATE_RESOURCE, text))
         if found is None:
             text = f"Attempt to describe a user credential that does not exist: {name}"
-            return _Described(user=name, error_code=ErrorCode.RESOURCE_NOT_FOUND, error_message=text)
+            return _not_described(name, ApiError(ErrorCode.RESOURCE_NOT_FOUND, text))
         infos = [
             DescribeUserScramCredentialsResponse.CredentialInfo(mechanism=mechanism, iterations=credential.iterations)
             for mechanism, credential in sorted(found.items())
@@ -112,19 +117,18 @@ class ScramHandlers:
         operation="Alter",
         undivided=_BOUNDED,
         checks_itself=True,
+        most_bytes=_BYTES_MAX,
     )
     def alter_credentials(self, context: Context, request: AlterUserScramCredentialsRequest) -> object:
         """Set and delete credentials. Errors per user: UNSUPPORTED_SASL_MECHANISM, UNACCEPTABLE_CREDENTIAL,
         RESOURCE_NOT_FOUND, DUPLICATE_RESOURCE, and those of the metadata store."""
+        if len(request.deletions) + len(request.upsertions) > ALTERATIONS_MAX:
+            return InPieces(("results",), _refusals(request))
         by_user: dict[str, list[_Alteration]] = {}
         for deletion in request.deletions:
             by_user.setdefault(deletion.name, []).append(_Alteration(deletion.mechanism, None))
         for upsertion in request.upsertions:
             by_user.setdefault(upsertion.name, []).append(_Alteration(upsertion.mechanism, upsertion))
-        if len(request.deletions) + len(request.upsertions) > ALTERATIONS_MAX:
-            code, text = ErrorCode.INVALID_REQUEST, f"more than {ALTERATIONS_MAX} alterations; send several requests"
-            refused = [_Altered(user=user, error_code=code, error_message=text) for user in by_user]
-            return AlterUserScramCredentialsResponse(results=refused)
         if not by_user:
             return AlterUserScramCredentialsResponse()
         if not context.is_allowed(Operation.ALTER, ResourceType.CLUSTER):
@@ -154,6 +158,19 @@ class ScramHandlers:
             done(refusal.as_value())
             return
         self._writer.alter_entity(change_path(Entity(user=user)), change, done)
+
+
+def _refusals(
+    request: AlterUserScramCredentialsRequest,
+) -> Generator[AlterUserScramCredentialsResponse, None, None]:
+    """The response to a request of too many alterations; only the first result has the text."""
+    text: str | None = f"more than {ALTERATIONS_MAX} alterations; send several requests"
+    deletions, upsertions = (each.name for each in request.deletions), (each.name for each in request.upsertions)
+    names = iter(dict.fromkeys(chain(deletions, upsertions)))
+    while some := list(islice(names, _PIECE)):
+        results = [_Altered(user=name, error_code=ErrorCode.INVALID_REQUEST, error_message=None) for name in some]
+        results[0].error_message, text = text, None
+        yield AlterUserScramCredentialsResponse(results=results)
 
 
 def _send_outcome(slot: Callable[[_Altered], None], user: str, error: ApiError | None) -> None:
@@ -207,3 +224,7 @@ def _change_credentials(alterations: Sequence[_Alteration], present: Mapping[str
 
 def _as_config(credentials: Credentials) -> dict[str, str]:
     return {mechanism.title: encode_credential(each) for mechanism, each in credentials.items()}
+
+
+def _not_described(name: str, error: ApiError) -> _Described:
+    return _Described(user=name, error_code=error.code, error_message=error.message)

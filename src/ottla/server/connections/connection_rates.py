@@ -61,6 +61,12 @@ class CreationRates:
         self._find_limit: AddressLimit | None = None
         self._refused: dict[socket.socket, None] = {}
 
+    @classmethod
+    def from_config(cls, loop: asyncio.AbstractEventLoop, config: BrokerConfig) -> CreationRates:
+        """The rates of a broker with this configuration."""
+        windows = Windows(config.quota_window_num, config.quota_window_size_seconds * 1000)
+        return cls(loop, windows, CreationLimits.from_config(config))
+
     def set_limits(self, limits: CreationLimits) -> None:
         """Apply other limits from now on."""
         self.limits = limits

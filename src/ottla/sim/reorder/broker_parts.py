@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ottla.broker.assembly import handlers
+from ottla.broker.assembly import handlers, records
 from ottla.broker.assembly.forward import Forward
 from ottla.broker.assembly.foundation import Foundation, lay_foundation
 from ottla.broker.assembly.groups import build_groups
@@ -73,6 +73,6 @@ def build_parts(world: World) -> BrokerParts:
     coordinators = BrokerCoordinators(groups.groups, groups.heartbeats, transactions.transactions, transactions.view)
     fence = ControlFence(base.node_id, None, on_new_controller)
     replicas = build_replicas(base, fence, lambda _: TOPIC, coordinators, on_dir_failure)
-    handlers.add_produce(base, transactions.verifier)
+    records.add_produce(base, transactions.verifier)
     handlers.add_coordinators(base, handlers.new_marker_handlers(base), transactions, groups)
     return BrokerParts(base, coordinators, transactions.verifier, replicas)
