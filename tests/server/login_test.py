@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+import sys
 from pathlib import Path
 
 import pytest
@@ -201,9 +202,11 @@ def test_error_codes_are_kafkas(broker) -> None:
     raw.sock.close()
 
 
-def test_signed_tokens_are_refused_at_the_start() -> None:
+def test_signed_tokens_need_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     config = listening(
         **{"sasl.enabled.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "https://issuer/keys"}
     )
-    with pytest.raises(Failure, match="cannot check the signatures"), EmbeddedBroker(config=config):
+    monkeypatch.setitem(sys.modules, "joserfc", None)
+    monkeypatch.delitem(sys.modules, "ottla.server.token_keys", raising=False)
+    with pytest.raises(Failure, match=r"pip install 'ottla\[oauth\]'"), EmbeddedBroker(config=config):
         pass

@@ -1,4 +1,4 @@
-"""Files that logins need: the users of one broker.
+"""What logins need from outside: the users of one broker, and the keys of those who issue tokens.
 
 Zone: real.
 """
@@ -8,12 +8,17 @@ from __future__ import annotations
 import logging
 import os
 import stat
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from ottla.config.rows import ConfigError
+from ottla.config.sasl_listeners import SaslListener
 from ottla.config.sources import parse_properties
 from ottla.seams import Failure, Kind
 from ottla.server.os_errors import failure_of
+
+if TYPE_CHECKING:
+    from ottla.server.token_keys import TokenKeys
 
 log = logging.getLogger(__name__)
 
@@ -42,3 +47,20 @@ def read_users(path: str | None) -> dict[str, str]:
         return parse_properties(content.decode())
     except (UnicodeDecodeError, ConfigError):
         raise Failure(Kind.NOT_DONE, f"ottla.sasl.users.file {path} is not a file of properties in UTF-8") from None
+
+
+def open_token_keys(listeners: Mapping[str, SaslListener]) -> dict[str, TokenKeys]:
+    """The keys of each listener that accepts signed tokens. Raises Failure."""
+    wanted = {
+        name: listener.bearer
+        for name, listener in listeners.items()
+        if listener.bearer is not None and not listener.bearer.is_unsecured
+    }
+    if not wanted:
+        return {}
+    try:
+        from ottla.server.token_keys import TokenKeys  # noqa: PLC0415 - needs an extra
+    except ImportError as error:
+        text = f"OAUTHBEARER with signed tokens needs the package {error.name}: pip install 'ottla[oauth]'"
+        raise Failure(Kind.NOT_DONE, text) from None
+    return {name: TokenKeys(name, settings) for name, settings in wanted.items()}

@@ -22,12 +22,11 @@ from ottla.server.connections.tls.transport_security import TransportSecurity
 from ottla.server.disks.descriptors import Descriptors
 from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
-from ottla.server.login_files import read_users
+from ottla.server.login_files import open_token_keys, read_users
 from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
 from ottla.server.loop.workers import RealWorkers
-from ottla.server.token_keys import token_keys
 from ottla.server.zookeeper.outside_store import outside_store
 from ottla.types import Endpoint
 
@@ -163,7 +162,7 @@ class Shell:
         network = RealNetwork(self._calls, traffic)
         self._store = outside_store(config, loop, self._turns)
         entropy = RealEntropy()
-        self._token_keys = token_keys(config.sasl_listeners)
+        self._token_keys = open_token_keys(config.sasl_listeners)
         self.world = World(
             self._turns.clock,
             entropy,

@@ -21,19 +21,23 @@ import threading
 import time
 import urllib.request
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from ottla.config.sasl_listeners import BearerSettings, SaslListener
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import Key, import_key
+from joserfc.jws import JWSRegistry
+
+from ottla.config.sasl_listeners import BearerSettings
 from ottla.seams import Failure, Kind
 from ottla.security.sasl.oauthbearer import TokenRefused
 
-if TYPE_CHECKING:
-    from joserfc.jwk import Key
-    from joserfc.jws import JWSRegistry
-
 log = logging.getLogger(__name__)
 
-ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA", "Ed25519"),
+)
 """Those with a public key. `none` and those with a shared secret are not among them."""
 KEYS_MAX: Final = 1_000
 """Most keys of one issuer."""
@@ -51,16 +55,18 @@ class TokenKeys:
     """The keys of one endpoint (`ottla.seams.TokenSignatures`)."""
 
     def __init__(self, listener: str, settings: BearerSettings) -> None:
-        """Raises Failure when joserfc is missing, or when the keys are in a file that cannot be used."""
+        """Raises Failure when the keys are in a file that cannot be used."""
         self._where = f"listener {listener}: the keys at {settings.jwks_url}"
         self._settings = settings
-        self._registry = _new_registry(listener)
+        self._registry = _new_registry()
         self._keys: Mapping[str | None, Key] = {}
         """Key id → key; None: the only key, if there is one."""
         self._wakes = threading.Event()
         self._stopped = False
         self._may_wake_at = 0.0
         self._failures = 0
+        if settings.jwks_url.startswith("http:"):
+            log.warning("listener %s: the keys of tokens come without TLS; who can change them can be anyone", listener)
         if settings.jwks_url.startswith("file:"):
             self._keys = self._load_file()
         self._thread = threading.Thread(target=self._run, name="token-keys", daemon=True)
@@ -76,9 +82,6 @@ class TokenKeys:
 
     def claims_of(self, token: str) -> Mapping[str, Any]:
         """The claims of a token whose signature is right. Raises TokenRefused."""
-        from joserfc import jwt
-        from joserfc.errors import JoseError
-
         key = self._find_key(token)
         try:
             return jwt.decode(token, key, list(ALGORITHMS), registry=self._registry).claims
@@ -114,7 +117,8 @@ class TokenKeys:
         settings = self._settings
         if not self._failures:
             return settings.refresh_ms / 1000
-        return min(settings.backoff_ms * 2 ** min(self._failures - 1, 30), settings.backoff_max_ms) / 1000
+        backoff_ms: int = settings.backoff_ms << min(self._failures - 1, 30)
+        return min(backoff_ms, settings.backoff_max_ms) / 1000
 
     def read_keys(self) -> None:
         """Read the keys; if that fails, keep the old ones."""
@@ -136,22 +140,8 @@ class TokenKeys:
             raise Failure(Kind.NOT_DONE, f"{self._where} cannot be read: {error}") from None
 
 
-def token_keys(listeners: Mapping[str, SaslListener]) -> dict[str, TokenKeys]:
-    """The keys of each listener that accepts signed tokens. Raises Failure."""
-    found = {}
-    for name, listener in listeners.items():
-        if listener.bearer is not None and not listener.bearer.is_unsecured:
-            if listener.bearer.jwks_url.startswith("http:"):
-                log.warning("listener %s: the keys of tokens come without TLS; who can change them can be anyone", name)
-            found[name] = TokenKeys(name, listener.bearer)
-    return found
-
-
 def parse_keys(content: bytes) -> Mapping[str | None, Key]:
     """The keys for signatures in a JWKS document. Keys that cannot be used are left out. Raises ValueError."""
-    from joserfc.errors import JoseError
-    from joserfc.jwk import import_key
-
     try:
         document = json.loads(content)
     except RecursionError:
@@ -180,7 +170,7 @@ def parse_keys(content: bytes) -> Mapping[str | None, Key]:
 
 def _fetch(url: str) -> bytes:
     """The content at a URL. Raises OSError, ValueError or HTTPException."""
-    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+    with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310  the scheme was checked at the start
         content: bytes = answer.read(ANSWER_MAX + 1)
     if len(content) > ANSWER_MAX:
         raise ValueError(f"the answer has more than {ANSWER_MAX} bytes")
@@ -202,12 +192,7 @@ def _key_id_of(token: str) -> str | None:
     return key_id
 
 
-def _new_registry(listener: str) -> JWSRegistry:
-    try:
-        from joserfc.jws import JWSRegistry
-    except ImportError:
-        text = f"listener {listener}: signed bearer tokens need the package joserfc: pip install 'ottla[oauth]'"
-        raise Failure(Kind.NOT_DONE, text) from None
+def _new_registry() -> JWSRegistry:
     registry = JWSRegistry(algorithms=list(ALGORITHMS), strict_check_header=False)
     registry.max_header_length = _HEADER_MAX
     registry.max_payload_length = _CLAIMS_MAX
