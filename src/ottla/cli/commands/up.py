@@ -37,6 +37,11 @@ _DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
     type=click.IntRange(1, 1000),
     help="Run this many processes, which share --port; their own ports follow it. Default: one broker, in this one.",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="TLS, passwords and ACLs; makes certificates, a password and settings for clients in DIR-security.",
+)
 @click.option("--roll", is_flag=True, help="Rolling restart of the brokers on --data; waits until it is done.")
 @output_option("text", "json")
 @broker_options
@@ -45,6 +50,7 @@ def up(
     port: int,
     host: str,
     count: int | None,
+    secure: bool,
     roll: bool,
     output: str,
     settings: tuple[str, ...],
@@ -65,15 +71,20 @@ def up(
         return _roll_brokers(data)
     configure_logging(log_level, log_format, who="" if count is None else "supervisor")
     if count is not None:
-        words = _Words(host, port, given, (log_level, log_format), output, ready_file)
+        words = _Words(host, port, given, (log_level, log_format), output, ready_file, secure)
         return _serve_in(data, lambda directory: _run_several(directory, count, words))
-    bracketed = f"[{host}]" if ":" in host else host
-    defaults = {"listeners": f"PLAINTEXT://{bracketed}:{port}"}
+
+    def serve(directory: str, given: dict[str, str]) -> int:
+        bracketed = f"[{host}]" if ":" in host else host
+        defaults = {"listeners": f"PLAINTEXT://{bracketed}:{port}"}
+        if secure:
+            defaults = _secure_settings(directory, host, port)
+            defaults |= {"listeners": f"SASL_SSL://{bracketed}:{port}", "security.inter.broker.protocol": "SASL_SSL"}
+        return _run_one(directory, {**defaults, **given}, ready_file)
+
     if dirs := split_list(given.get("log.dirs", given.get("log.dir", ""))):
-        return _run_one(dirs[0], {**defaults, **given}, ready_file)
-    return _serve_in(
-        data, lambda directory: _run_one(directory, {**defaults, **given, "log.dirs": list_word(directory)}, ready_file)
-    )
+        return serve(dirs[0], given)
+    return _serve_in(data, lambda directory: serve(directory, {**given, "log.dirs": list_word(directory)}))
 
 
 class _Words(NamedTuple):
@@ -85,6 +96,19 @@ class _Words(NamedTuple):
     log: tuple[str, str]
     output: str
     ready_file: str | None
+    secure: bool
+
+
+def _secure_settings(directory: str, host: str, port: int) -> dict[str, str]:
+    """Make the files of `--secure` beside a data directory, or take those that are there; returns broker settings."""
+    import os
+
+    from ottla.cli.security.secure_setup import SecureSetup
+
+    setup = SecureSetup(f"{os.path.abspath(directory)}-security")
+    setup.make_files(host, port)
+    setup.explain_files()
+    return setup.broker_settings()
 
 
 def _serve_in(data: str | None, serve: Callable[[str], int]) -> int:
@@ -95,9 +119,10 @@ def _serve_in(data: str | None, serve: Callable[[str], int]) -> int:
     if data is not None:
         return serve(data)
     temporary = tempfile.mkdtemp(prefix="ottla-")
-    click.echo(f"data directory {temporary}, removed at exit; use --data DIR to keep one", err=True)
+    directory = f"{temporary}/data"
+    click.echo(f"data directory {directory}, removed at exit; use --data DIR to keep one", err=True)
     try:
-        return serve(temporary)
+        return serve(directory)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -134,9 +159,12 @@ def _run_several(data: str, count: int, words: _Words) -> int:
 
     if find_spec("kazoo") is None:
         raise click.ClickException("several brokers need the package kazoo: pip install 'ottla[cluster]'")
+    settings, protocol = words.settings, "PLAINTEXT"
+    if words.secure:
+        settings, protocol = {**_secure_settings(data, words.host, words.port), **settings}, "SASL_SSL"
     try:
         brokers = brokers_of(count, _read_layout(data), data)
-        fleet = LocalClusterSpec(os.path.abspath(data), words.host, words.port, brokers, words.settings, words.log)
+        fleet = LocalClusterSpec(os.path.abspath(data), words.host, words.port, brokers, settings, words.log, protocol)
         make_config(properties_of(fleet, brokers[0], 1, 2, StoreSpec("127.0.0.1:1", "ottla:none"), "localhost"))
     except InvalidClusterSpec as wrong:
         raise click.UsageError(str(wrong)) from None

@@ -46,6 +46,8 @@ class LocalClusterSpec(NamedTuple):
     """Broker keys for all of them."""
     log: tuple[str, str] = ("INFO", "text")
     """Level and style of the log lines."""
+    protocol: str = "PLAINTEXT"
+    """The security protocol of the listeners for clients. Brokers prove to each other that they know a secret."""
 
 
 class Layout(NamedTuple):
@@ -123,7 +125,7 @@ def properties_of(
         "log.dirs": list_word(directory_of(fleet.data, broker)),
         "listeners": f"{OWN}://{host}:{port},{SHARED}://{host}:{shared},{BROKERS}://127.0.0.1:0",
         "advertised.listeners": f"{OWN}://{told}:{port},{SHARED}://{told}:{port},{BROKERS}://127.0.0.1:*",
-        "listener.security.protocol.map": f"{OWN}:PLAINTEXT,{SHARED}:PLAINTEXT,{BROKERS}:PLAINTEXT",
+        "listener.security.protocol.map": f"{OWN}:{fleet.protocol},{SHARED}:{fleet.protocol},{BROKERS}:PLAINTEXT",
         "inter.broker.listener.name": BROKERS,
         "zookeeper.connect": store.address,
         "ottla.zookeeper.digest": store.digest,
