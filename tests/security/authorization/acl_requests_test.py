@@ -244,6 +244,32 @@ def test_each_change_of_acls_is_in_the_audit_log(node: Guarded, caplog) -> None:
     assert lines == [f'{shared} operation="create" {acl}', f'{shared} operation="delete" {acl}']
 
 
+def test_each_change_of_users_and_quotas_is_in_the_audit_log(node: Guarded, caplog) -> None:
+    caplog.set_level(logging.INFO, "ottla.audit")
+    upsertion = m.AlterUserScramCredentialsRequest.ScramCredentialUpsertion(
+        name="ann", mechanism=1, iterations=4096, salt=b"secret-salt", salted_password=b"x" * 32
+    )
+    deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="ann", mechanism=1)
+    for request in (
+        m.AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion]),
+        m.AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[]),
+        m.AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[]),  # nothing is changed
+    ):
+        node.ask(request, 0)
+    quota = m.AlterClientQuotasRequest
+    ops = [quota.OpData(key="producer_byte_rate", value=10), quota.OpData(key="consumer_byte_rate", remove=True)]
+    entry = quota.EntryData(entity=[quota.EntityData(entity_type="user", entity_name="ann")], ops=ops)
+    for only_validate in (True, False):
+        answer = node.ask(quota(entries=[entry], validate_only=only_validate), 1)
+        assert answer.entries[0].error_code == 0, answer
+    shared = 'changed principal="User:boss" host="127.0.0.1" listener="PLAINTEXT"'
+    assert [line for line in caplog.messages if line.startswith("changed ")] == [
+        f'{shared} kind="user" operation="set" user="ann" mechanism="SCRAM-SHA-256"',
+        f'{shared} kind="user" operation="delete" user="ann" mechanism="SCRAM-SHA-256"',
+        f'{shared} kind="quota" entity="users/ann" changes="producer_byte_rate=10.0, consumer_byte_rate="',
+    ]
+
+
 def test_brokers_of_a_cluster_learn_of_changes() -> None:
     cluster = HandCluster(SETTINGS)
     boss = connection("User:boss")

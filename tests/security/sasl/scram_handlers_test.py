@@ -6,12 +6,14 @@ Zone: pure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, InPieces
+from ottla.security.audit_log import AuditLog
 from ottla.security.sasl.scram_credentials import ScramMechanism, credential_from_password, decode_credential
 from ottla.security.sasl.scram_handlers import ALTERATIONS_MAX, ScramHandlers
 from ottla.security.sasl.users import FileUsers, SaslUsers
@@ -39,13 +41,23 @@ class Store:
         done(None)
 
 
+SLOT: Any = SimpleNamespace(peer=SimpleNamespace(principal="User:boss", host="h", listener="L"))
+
+
+class FixedClock:
+    """A clock that is not read: denials have times, changes have none."""
+
+    def now(self) -> Any:
+        raise AssertionError
+
+
 class Served:
     """The handlers, by messages."""
 
     def __init__(self) -> None:
         self.users = SaslUsers(b"decoys", FileUsers({}, b""))
         self.store = Store(self.users)
-        self.handlers = ScramHandlers(self.users, self.store)
+        self.handlers = ScramHandlers(self.users, self.store, AuditLog(FixedClock()))
         self.sent: list[Any] = []
 
     def alter(self, *changes: Any) -> dict[str, tuple[int, str | None]]:
@@ -53,7 +65,7 @@ class Served:
             deletions=[each for each in changes if isinstance(each, Deletion)],
             upsertions=[each for each in changes if isinstance(each, Upsertion)],
         )
-        context = Context(51, 0, 1, "x", None, lambda _, response: self.sent.append(response))  # type: ignore[arg-type]
+        context = Context(51, 0, 1, "x", SLOT, lambda _, response: self.sent.append(response))  # type: ignore[arg-type]
         response: Any = self.handlers.alter_credentials(context, request) or self.sent.pop()
         return {each.user: (each.error_code, each.error_message) for each in _results_of(response)}
 

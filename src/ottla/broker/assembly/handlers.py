@@ -60,8 +60,8 @@ def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) 
         base.audit,
         lambda action: base.purgatory.look_after(SLICE_PAUSE_MS, action),
     )
-    quotas = ClientQuotaHandlers(entities.quotas, metadata.alterations)
-    users = ScramHandlers(base.login.users, metadata.alterations)
+    quotas = ClientQuotaHandlers(entities.quotas, metadata.alterations, base.audit)
+    users = ScramHandlers(base.login.users, metadata.alterations, base.audit)
     own = [acls, quotas, users, entities.telemetry]
     base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), *own])
 

@@ -13,6 +13,7 @@ from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.requests import Context, InPieces, Parts, denied_error, handles
+from ottla.security.audit_log import AuditLog
 from ottla.security.quotas.client_quotas import ClientQuotas, Quota, fault_of_quota, quota_text
 from ottla.security.quotas.entity_quotas import canonical_address
 from ottla.security.quotas.quota_filter import TYPES, Component, QuotaFilter
@@ -56,9 +57,10 @@ class QuotaChange(NamedTuple):
 class ClientQuotaHandlers:
     """Handles requests about quotas."""
 
-    def __init__(self, quotas: ClientQuotas, writer: EntityWriter) -> None:
+    def __init__(self, quotas: ClientQuotas, writer: EntityWriter, audit: AuditLog) -> None:
         self._quotas = quotas
         self._writer = writer
+        self._audit = audit
 
     @handles(
         ApiKey.DESCRIBE_CLIENT_QUOTAS,
@@ -115,8 +117,20 @@ class ClientQuotaHandlers:
             if request.validate_only:
                 done(None)
             else:
+                done = self._with_audit(context, entity, changes, done)
                 self._writer.alter_entity(change_path(entity), _change_function(changes), done)
         gather.close_slots()
+
+    def _with_audit(
+        self, context: Context, entity: Entity, changes: Sequence[QuotaChange], done: Callable[[ApiError | None], None]
+    ) -> Callable[[ApiError | None], None]:
+        def receive(outcome: ApiError | None) -> None:
+            if outcome is None:
+                texts = ", ".join(f"{each.name}={'' if each.remove else each.value}" for each in changes)
+                self._audit.log_change(context.peer, "quota", entity=change_path(entity), changes=texts)
+            done(outcome)
+
+        return receive
 
 
 def _described(entity: Entity, quotas: Mapping[Quota, float]) -> _Entry:

@@ -15,6 +15,7 @@ from ottla.acls import Operation, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.requests import Context, InPieces, Parts, denied_error, handles
+from ottla.security.audit_log import AuditLog
 from ottla.security.sasl.scram_credentials import (
     ScramMechanism,
     credential_from_salted,
@@ -65,9 +66,10 @@ class _Alteration(NamedTuple):
 class ScramHandlers:
     """Handles requests about the credentials of users."""
 
-    def __init__(self, users: SaslUsers, writer: EntityWriter) -> None:
+    def __init__(self, users: SaslUsers, writer: EntityWriter, audit: AuditLog) -> None:
         self._users = users
         self._writer = writer
+        self._audit = audit
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -143,8 +145,26 @@ class ScramHandlers:
         slots = [gather.new_slot() for _ in by_user]
         gather.close_slots()
         for (user, alterations), slot in zip(by_user.items(), slots, strict=True):
-            self._alter_user(user, alterations, context.wrap_step(partial(_send_outcome, slot, user)))
+            done = context.wrap_step(partial(self._on_altered, context, user, alterations, slot))
+            self._alter_user(user, alterations, done)
         return None
+
+    def _on_altered(
+        self,
+        context: Context,
+        user: str,
+        alterations: Sequence[_Alteration],
+        slot: Callable[[_Altered], None],
+        error: ApiError | None,
+    ) -> None:
+        if error is not None:
+            slot(_Altered(user=user, error_code=error.code, error_message=error.message))
+            return
+        for mechanism, upsertion in alterations:
+            operation = "delete" if upsertion is None else "set"
+            title = ScramMechanism(mechanism).title
+            self._audit.log_change(context.peer, "user", operation=operation, user=user, mechanism=title)
+        slot(_Altered(user=user, error_message=None))
 
     def _alter_user(self, user: str, alterations: list[_Alteration], done: Callable[[ApiError | None], None]) -> None:
         error = _fault_of_user(user, alterations)
@@ -171,13 +191,6 @@ def _refusals(
         results = [_Altered(user=name, error_code=ErrorCode.INVALID_REQUEST, error_message=None) for name in some]
         results[0].error_message, text = text, None
         yield AlterUserScramCredentialsResponse(results=results)
-
-
-def _send_outcome(slot: Callable[[_Altered], None], user: str, error: ApiError | None) -> None:
-    if error is None:
-        slot(_Altered(user=user, error_message=None))
-    else:
-        slot(_Altered(user=user, error_code=error.code, error_message=error.message))
 
 
 def _fault_of_user(user: str, alterations: Sequence[_Alteration]) -> ApiError | None:
