@@ -30,7 +30,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.broker_authorizer import split_principals
 from ottla.config.rows import ConfigError
 from ottla.security.authorization.authorizer import Authorizer
-from ottla.security.authorization.decision_cache import NAME_MAX, RESOURCES_MAX, DecisionCache
+from ottla.security.authorization.decision_cache import ALL_MAX, NAME_MAX, RESOURCES_MAX, RESOURCES_MIN, DecisionCache
 
 H1, H2 = "192.168.1.1", "192.168.1.2"
 EVERY = [operation for operation in Operation if operation > Operation.ALL]
@@ -325,6 +325,18 @@ def test_a_client_cannot_fill_the_cache_of_its_connection() -> None:
     kept = cache._masks[ResourceType.GROUP]
     assert len(kept) <= RESOURCES_MAX
     assert max(map(len, kept)) <= NAME_MAX
+
+
+def test_many_connections_share_the_memory_of_their_caches() -> None:
+    authorizer = Authorizer()
+    for connections, most in ((1, RESOURCES_MAX), (1_000, ALL_MAX // 1_000), (100_000, RESOURCES_MIN)):
+        authorizer.caches = connections
+        cache = DecisionCache(authorizer, "User:ann", H1)
+        sizes = []
+        for number in range(RESOURCES_MAX + 10):
+            cache.is_allowed(Operation.READ, ResourceType.GROUP, f"g{number}")
+            sizes.append(len(cache._masks[ResourceType.GROUP]))
+        assert max(sizes) == most
 
 
 def test_a_cached_decision_is_two_look_ups() -> None:

@@ -61,6 +61,8 @@ class Authorizer:
         """Whether all ACLs were read once; `mark_loaded` sets it."""
         self.generation = 0
         """Rises when a decision may have changed; caches compare it."""
+        self.caches = 0
+        """How many connections have a cache."""
 
     def mark_loaded(self) -> None:
         """All ACLs were read: decide by them from now on."""

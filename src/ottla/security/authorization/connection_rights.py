@@ -69,6 +69,7 @@ class AllRights:
         rights = self._rights.get(peer)
         if rights is None or rights.principal != principal:
             rights = self._rights[peer] = ConnectionRights(self._authorizer, self._audit, peer)
+            self._authorizer.caches = len(self._rights)
         if peer.listener == self._broker_listener and rights.is_allowed(
             Operation.CLUSTER_ACTION, _CLUSTER, CLUSTER_NAME
         ):
@@ -78,4 +79,5 @@ class AllRights:
     def on_gone(self, peer: Peer) -> None:
         """Forget a connection that has ended."""
         if self._rights.pop(peer, None) is not None:
+            self._authorizer.caches = len(self._rights)
             self._audit.report_left_out()

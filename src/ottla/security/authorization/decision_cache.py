@@ -13,6 +13,10 @@ from ottla.security.authorization.authorizer import Authorizer
 
 RESOURCES_MAX: Final = 2_000
 """Most cached resources of a type; then they are forgotten. It bounds the memory that a client can occupy."""
+RESOURCES_MIN: Final = 64
+"""The same, however many connections there are."""
+ALL_MAX: Final = 200_000
+"""Most cached resources of a type of all connections, each of which may have an equal part."""
 NAME_MAX: Final = 249
 """Longer names (groups, transactional ids) are decided each time; a topic's name is never longer."""
 
@@ -53,10 +57,14 @@ class DecisionCache:
         mask = self._authorizer.allowed_operations(self.principal, self.host, resource_type, name)
         if len(name) <= NAME_MAX:
             masks = self._masks.setdefault(resource_type, {})
-            if len(masks) >= RESOURCES_MAX:
+            if len(masks) >= RESOURCES_MIN and len(masks) >= self._share():
                 masks.clear()
             masks[name] = mask
         return mask
+
+    def _share(self) -> int:
+        """How many resources of a type this connection may cache."""
+        return min(RESOURCES_MAX, ALL_MAX // max(1, self._authorizer.caches))
 
     def _forget_decisions(self) -> None:
         self._generation = self._authorizer.generation
