@@ -10,13 +10,16 @@ from tests.handnode import Node
 
 from ottla.wire.apis import API_TABLE, ApiKey
 
-RESOURCES = {"Topic", "Group", "Cluster", "TransactionalId"}
+RESOURCES = {"Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User"}
 OPERATIONS = {
     "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
-    "IdempotentWrite",
+    "IdempotentWrite", "CreateTokens", "DescribeTokens",
 }  # fmt: skip
-OPEN = {"ApiVersions", "SaslAuthenticate", "SaslHandshake", "GetTelemetrySubscriptions", "PushTelemetry"}
-"""Need no permission: some are sent before authentication, the others by every client."""
+OPEN = {
+    "ApiVersions", "SaslAuthenticate", "SaslHandshake", "GetTelemetrySubscriptions", "PushTelemetry",
+    "RenewDelegationToken", "ExpireDelegationToken",
+}  # fmt: skip
+"""Need no permission: some are sent before authentication, others by every client or by the owner of a token."""
 NEEDS = {
     # First the resource of the request itself, then others that it may name.
     "Produce": "Write Topic, Write TransactionalId",
@@ -74,6 +77,10 @@ NEEDS = {
     # Not served yet (docs/skipped.md): with the row here, a handler needs no change of this file.
     "DescribeAcls": "Describe Cluster",
     "CreateAcls": "Alter Cluster",
+    "CreateDelegationToken": "CreateTokens User",
+    "RenewDelegationToken": "",
+    "ExpireDelegationToken": "",
+    "DescribeDelegationToken": "Describe DelegationToken, DescribeTokens User",
     "DeleteAcls": "Alter Cluster",
     "DescribeClientQuotas": "DescribeConfigs Cluster",
     "AlterClientQuotas": "AlterConfigs Cluster",

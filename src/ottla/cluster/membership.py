@@ -69,6 +69,8 @@ class MembershipSteps(NamedTuple):
     """Called with the reason when the broker can never join."""
     read_acls: Callable[[], Workflow[None]] | None = None
     """Reads the ACLs, in every session; None without an authorizer."""
+    read_tokens: Callable[[], Workflow[None]] | None = None
+    """Reads the delegation tokens, in every session; None without them."""
 
 
 class Membership:
@@ -172,8 +174,9 @@ class Membership:
             found = yield from find_cluster_id(self._new_uuid, self._steps.remembered(), adopted)
             yield from ensure_persistent()
             yield from self._changes.read_all()
-            if self._steps.read_acls is not None:
-                yield from self._steps.read_acls()
+            for read in (self._steps.read_acls, self._steps.read_tokens):
+                if read is not None:
+                    yield from read()
             topics = yield from read_children(TOPICS)
         except BrokenNode as broken:
             raise damaged_store_error(broken) from None

@@ -148,3 +148,36 @@ class SaslConfig(AuthorizerConfig):
     sasl_oauthbearer_sub_claim_name: str = key(
         "sasl.oauthbearer.sub.claim.name", Type.STRING, "sub", "Claim with the user.", importance=LOW, since=_LATER
     )
+    delegation_token_secret_key: str | None = key(
+        "delegation.token.secret.key",
+        Type.PASSWORD,
+        None,
+        "Key from which all brokers compute delegation tokens, the same on each; without it there are no tokens.",
+        since=_LATER,
+        synonyms=("delegation.token.master.key",),
+    )
+    delegation_token_max_lifetime_ms: int = key(
+        "delegation.token.max.lifetime.ms",
+        Type.LONG,
+        604_800_000,
+        "Longest lifetime of a delegation token, with all renewals.",
+        at_least(1),
+        since=_LATER,
+    )
+    delegation_token_expiry_time_ms: int = key(
+        "delegation.token.expiry.time.ms",
+        Type.LONG,
+        86_400_000,
+        "Time after which a delegation token has to be renewed.",
+        at_least(1),
+        since=_LATER,
+    )
+    delegation_token_expiry_check_interval_ms: int = key(
+        "delegation.token.expiry.check.interval.ms",
+        Type.LONG,
+        3_600_000,
+        "Interval at which delegation tokens that have expired are removed.",
+        at_least(1),
+        importance=LOW,
+        since=_LATER,
+    )

@@ -83,7 +83,6 @@ RETIRED_CLIENT_NAMES: Final = {
 _NO_QUORUM = "there is no KRaft quorum here, the metadata store takes its place; ignored"
 _NO_TIER = "there is no remote tier; ignored"
 _NO_CLASSES = "Java classes cannot be loaded; ignored"
-_NO_TOKENS = "delegation tokens are not served; ignored"
 _NO_PROVIDERS = "Java's security providers and encoders do not apply; ignored"
 _NO_KERBEROS = "GSSAPI (Kerberos) is not supported; ignored"
 _USE_LISTENERS = "give the address in listeners or advertised.listeners instead; ignored"
@@ -123,7 +122,6 @@ UNSUPPORTED_PREFIXES: Final = (
     ("sasl.kerberos.", _NO_KERBEROS),
     ("sasl.", "brokers do not read this setting of SASL; ignored"),
     ("security.providers", _NO_PROVIDERS),
-    ("delegation.token.", _NO_TOKENS),
     ("password.encoder.", _NO_PROVIDERS),
     ("listener.name.", "this is not a key that a single listener may have; ignored"),
     ("zookeeper.ssl.", "the connection to ZooKeeper is not encrypted; ignored"),

@@ -5,6 +5,7 @@ Zone: real.
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
@@ -41,11 +42,13 @@ class EmbeddedBroker:
     """
 
     def __init__(
-        self, data_dir: str | None = None, config: Mapping[str, str] | None = None, descriptors: int = DESCRIPTORS
+        self,
+        data_dir: str | os.PathLike[str] | None = None,
+        config: Mapping[str, str] | None = None,
+        descriptors: int = DESCRIPTORS,
     ) -> None:
         self._temporary = tempfile.mkdtemp(prefix="ottla-") if data_dir is None else None
-        directory = self._temporary or data_dir
-        assert directory is not None
+        directory = self._temporary or os.fspath(data_dir or "")
         properties = {
             "listeners": "PLAINTEXT://127.0.0.1:0",
             "log.dirs": list_word(directory),

@@ -16,7 +16,7 @@ from tests.security.authorization.guarded import CLUSTER, SETTINGS, Guarded, con
 
 from ottla.acls import Operation, PatternType, ResourceType
 from ottla.cluster.acls.acl_handlers import CHANGES_MAX
-from ottla.cluster.acls.acl_store import KEPT_NS
+from ottla.cluster.store.notification_feed import KEPT_NS
 from ottla.cluster.store.workflow import read_children, read_node, run_workflow, submit_multi
 from ottla.errors import ErrorCode
 from ottla.seams import Op

@@ -200,7 +200,9 @@ REQUESTS: dict[str, list[tuple[ErrorCode, Any]]] = {
         response_partition_limit=10))],
 }  # fmt: skip
 """API → (error, request for a version or None) of each kind of request."""
-OPEN = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions", "PushTelemetry"}
+TOKENS = {f"{verb}DelegationToken" for verb in ("Create", "Renew", "Expire", "Describe")}
+"""They need a login (`tests.security.tokens`)."""
+OPEN = {"ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions", "PushTelemetry", *TOKENS}
 """APIs without a permission."""
 FILTERED = {"ListGroups", "ListTransactions", "DescribeCluster"}
 """APIs that leave out what the client may not see."""

@@ -10,6 +10,7 @@ from ottla.broker.assembly.entities import EntityWing
 from ottla.broker.assembly.foundation import SLICE_PAUSE_MS, Foundation
 from ottla.broker.assembly.groups import GroupWing
 from ottla.broker.assembly.metadata import MetadataWing
+from ottla.broker.assembly.tokens import add_tokens
 from ottla.broker.assembly.transactions import TransactionWing
 from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
@@ -64,6 +65,7 @@ def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) 
     users = ScramHandlers(base.login.users, metadata.alterations, base.audit)
     own = [acls, quotas, users, entities.telemetry]
     base.dispatch.add_handlers([*cluster_handlers(context, base.dispatch.version_ranges), *own])
+    add_tokens(base, metadata)
 
 
 def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:

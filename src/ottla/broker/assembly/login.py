@@ -16,6 +16,7 @@ from ottla.security.client_login import ClientLogin, ListenerLogin
 from ottla.security.sasl.mechanisms import Mechanisms
 from ottla.security.sasl.session import SaslSettings
 from ottla.security.sasl.users import FileUsers, SaslUsers
+from ottla.security.tokens.token_table import TokenTable
 
 _RANDOM: Final = 32
 
@@ -25,6 +26,8 @@ class LoginWing(NamedTuple):
 
     clients: ClientLogin
     users: SaslUsers
+    tokens: TokenTable | None
+    """Delegation tokens; None without `delegation.token.secret.key`."""
 
 
 def new_users(config: BrokerConfig, world: World) -> SaslUsers:
@@ -40,6 +43,8 @@ def build_login(config: BrokerConfig, world: World, purgatory: Purgatory, users:
     Raises Failure when nothing checks the signatures of bearer tokens.
     """
     brokers = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
+    secret_key = config.delegation_token_secret_key
+    tokens = TokenTable(secret_key, world.entropy) if secret_key else None
     listeners: dict[str, ListenerLogin] = {}
     for name, listener in config.sasl_listeners.items():
         names = (*listener.mechanisms, MECHANISM) if brokers is not None else listener.mechanisms
@@ -47,10 +52,10 @@ def build_login(config: BrokerConfig, world: World, purgatory: Purgatory, users:
             text = f"listener {name}: nothing checks the signatures of bearer tokens"
             raise Failure(Kind.NOT_DONE, text)
         settings = SaslSettings(names, listener.max_receive_size, listener.reauth_ms)
-        mechanisms = Mechanisms(listener, users, world.entropy, world.token_signatures.get(name), brokers)
+        mechanisms = Mechanisms(listener, users, world.entropy, world.token_signatures.get(name), brokers, tokens)
         listeners[name] = ListenerLogin(settings, mechanisms.start_exchange)
     delay_ms = config.connection_failed_authentication_delay_ms
-    return LoginWing(ClientLogin(listeners, world.clock, world.network, purgatory, delay_ms, brokers), users)
+    return LoginWing(ClientLogin(listeners, world.clock, world.network, purgatory, delay_ms, brokers), users, tokens)
 
 
 def _users_of_file(config: BrokerConfig, world: World) -> FileUsers:

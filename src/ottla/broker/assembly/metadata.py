@@ -20,6 +20,7 @@ from ottla.cluster.epoch_lookup import EpochLookup
 from ottla.cluster.log_dir_events import LogDirEvents
 from ottla.cluster.membership import Membership, MembershipSteps
 from ottla.cluster.producer_ids import ProducerIds
+from ottla.cluster.tokens.token_store import TokenStore
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.replication.control import ControlFence
 from ottla.seams import Session
@@ -38,6 +39,8 @@ class MetadataWing(NamedTuple):
     log_dir_events: LogDirEvents
     acls: AclStore | None
     """None without an authorizer."""
+    tokens: TokenStore | None
+    """None without delegation tokens."""
 
 
 def build_metadata(
@@ -73,6 +76,7 @@ def build_metadata(
         ProducerIds(store, base.node_id),
         LogDirEvents(store, base.purgatory, base.node_id, timeout_ms, on_failure_not_reported),
         None if base.authorizer is None else AclStore(store, base.authorizer, world.clock, base.purgatory),
+        None if base.login.tokens is None else TokenStore(store, base.login.tokens, world.clock, base.purgatory),
     )
 
 
@@ -82,6 +86,8 @@ def build_membership(base: Foundation, metadata: MetadataWing, steps: Membership
     store, fence = metadata.stores.watched, metadata.fence
     if metadata.acls is not None:
         steps = steps._replace(read_acls=metadata.acls.read_all)
+    if metadata.tokens is not None:
+        steps = steps._replace(read_tokens=metadata.tokens.read_all)
     return Membership(
         base.cluster, metadata.changes, metadata.seat, store, fence, base.purgatory, clock, entropy, steps
     )

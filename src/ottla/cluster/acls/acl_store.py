@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 from ottla.acls import AclEntry, ResourcePattern
+from ottla.cluster.store.notification_feed import NODES_AT_ONCE, NotificationFeed
 from ottla.cluster.store.watches import WatchedStore
-from ottla.cluster.store.workflow import Workflow, read_children, read_node, read_nodes, run_workflow, submit_multi
+from ottla.cluster.store.workflow import Workflow, read_children, read_node, read_nodes, submit_multi
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.seams import Clock, Failure, Kind, Node, Op
@@ -40,12 +40,6 @@ from ottla.znodes.acl_nodes import (
 
 logger = logging.getLogger(__name__)
 
-NODES_AT_ONCE: Final = 250
-"""Nodes that are read together."""
-KEPT_NS: Final = 60 * 60 * 1_000_000_000
-"""How long a notification stays, as in Kafka: an hour."""
-AGAIN_MS: Final = 500
-"""Delay before a request is repeated that the store did not answer."""
 NODE_MAX: Final = 250_000
 """Most bytes of a node that is written: some thousand ACLs, which are decoded in one turn. ZooKeeper refuses 1 MiB."""
 _TRIES: Final = 10
@@ -70,9 +64,9 @@ class AclStore:
     def __init__(self, store: WatchedStore, authorizer: Authorizer, clock: Clock, purgatory: Purgatory) -> None:
         self._store = store
         self._authorizer = authorizer
-        self._clock = clock
-        self._purgatory = purgatory
-        self._feeds = {parent: _Feed(parent) for parent in ACL_CHANGES}
+        self._feeds = [
+            NotificationFeed(store, clock, purgatory, parent, self._apply_notifications) for parent in ACL_CHANGES
+        ]
 
     # -- all of them -------------------------------------------------------------------------------------------------
 
@@ -80,9 +74,8 @@ class AclStore:
         """Read all ACLs, and begin to watch. Raises Failure."""
         yield from _ensure_parents()
         # The watches first: a change after this read causes a notification.
-        for feed in self._feeds.values():
-            for name in (yield from read_children(feed.parent, feed.watcher(self._on_notification))):
-                feed.seen.setdefault(name, self._clock.now().mono_ns)
+        for feed in self._feeds:
+            yield from feed.start_watching()
         yield from self._read_resources()
         self._authorizer.mark_loaded()
 
@@ -117,38 +110,12 @@ class AclStore:
 
     # -- notifications -----------------------------------------------------------------------------------------------
 
-    def _on_notification(self, feed: _Feed) -> None:
-        if feed.is_reading:
-            feed.read_again = True
-            return
-        feed.is_reading, feed.read_again = True, False
-        run_workflow(self._store, self._read_notifications(feed), partial(self._on_notifications_read, feed))
-
-    def _on_notifications_read(self, feed: _Feed, outcome: Failure | ApiError | None) -> None:
-        feed.is_reading = False
-        if outcome is not None:
-            self._purgatory.continue_after(AGAIN_MS, lambda: self._on_notification(feed))
-        elif feed.read_again:
-            self._on_notification(feed)
-
-    def _read_notifications(self, feed: _Feed) -> Workflow[None]:
-        names = yield from read_children(feed.parent, feed.watcher(self._on_notification))
-        fresh = [name for name in names if name not in feed.seen]
-        named: dict[ResourcePattern, None] = {}
-        for begin in range(0, len(fresh), NODES_AT_ONCE):
-            paths = [f"{feed.parent}/{name}" for name in fresh[begin : begin + NODES_AT_ONCE]]
-            nodes = yield from read_nodes(paths)
-            changed = [_resource_in(path, node) for path, node in zip(paths, nodes, strict=True)]
-            if None in changed:
-                yield from self._read_resources()
-                named.clear()
-                break
-            named.update((resource, None) for resource in changed if resource is not None)
-        yield from self._reload_resources(list(named))
-        # The time of the first read counts, not the time of creation, whose clock is another broker's.
-        now_ns = self._clock.now().mono_ns
-        feed.seen = {name: feed.seen.get(name, now_ns) for name in names}
-        yield from _remove_old(feed, now_ns)
+    def _apply_notifications(self, paths: Sequence[str], nodes: Sequence[Node | None]) -> Workflow[None]:
+        changed = [_resource_in(path, node) for path, node in zip(paths, nodes, strict=True)]
+        if None in changed:
+            yield from self._read_resources()
+        else:
+            yield from self._reload_resources(list(dict.fromkeys(each for each in changed if each is not None)))
 
     # -- changes -----------------------------------------------------------------------------------------------------
 
@@ -172,25 +139,6 @@ class AclStore:
                 self._authorizer.replace_acls(resource, after)
                 return AclsChanged(first, after)
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"other brokers keep changing the ACLs of {resource}; try again")
-
-
-class _Feed:
-    """One parent of notifications."""
-
-    __slots__ = ("is_reading", "parent", "read_again", "seen", "watch")
-
-    def __init__(self, parent: str) -> None:
-        self.parent = parent
-        self.seen: dict[str, int] = {}
-        """Notifications that exist and were read, with the monotonic time of that."""
-        self.is_reading = self.read_again = False
-        self.watch: Callable[[], None] | None = None
-
-    def watcher(self, on_notification: Callable[[_Feed], None]) -> Callable[[], None]:
-        """The callback of the watch: always the same, so that it is registered once."""
-        if self.watch is None:
-            self.watch = partial(on_notification, self)
-        return self.watch
 
 
 def _ensure_parents() -> Workflow[None]:
@@ -245,13 +193,3 @@ def _submit_change(resource: ResourcePattern, op: Op) -> Workflow[bool]:
             return False
         raise
     return True
-
-
-def _remove_old(feed: _Feed, now_ns: int) -> Workflow[None]:
-    """Remove old notifications. Another broker may have been faster."""
-    for name in [name for name, seen_ns in feed.seen.items() if now_ns - seen_ns > KEPT_NS]:
-        try:
-            yield from submit_multi(_LANE, [Op("delete", f"{feed.parent}/{name}")])
-        except Failure as failure:
-            logger.debug("could not remove the notification %s: %s", name, failure)
-        feed.seen.pop(name, None)

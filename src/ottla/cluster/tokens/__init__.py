@@ -1,0 +1,4 @@
+"""The delegation tokens in the metadata store.
+
+Zone: deterministic.
+"""
