@@ -5,7 +5,9 @@ Zone: real.
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from ottla.client import (
     Consumer,
     NewTopic,
     Producer,
+    RefusedError,
     TopicPartition,
 )
 from ottla.client.admin import AclAdmin
@@ -130,6 +133,27 @@ def read_in_a_group(secured: Secured) -> None:
                 break
         consumer.commit()
         assert consumer.assignment()
+
+
+def test_a_subscription_to_a_denied_topic_raises_until_it_is_allowed(secured: Secured) -> None:
+    secured.set_acls("Read Group g")
+    settings = {"group.id": "g", "auto.offset.reset": "earliest"}
+    with Consumer({**secured.settings("worker"), **settings}) as consumer:
+        consumer.subscribe(["t"])
+        with pytest.raises(RefusedError, match="TOPIC_AUTHORIZATION_FAILED"):
+            poll_for(consumer)
+        secured.set_acls("Read Group g", "Read Topic t")
+        end = time.monotonic() + 60
+        while not consumer.assignment():
+            assert time.monotonic() < end
+            with contextlib.suppress(RefusedError):
+                consumer.poll(0.1)
+
+
+def poll_for(consumer: Consumer) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        consumer.poll(0.1)
 
 
 class Role(NamedTuple):

@@ -412,11 +412,14 @@ class Group:
     def _report_denial(self, error: ClientError) -> None:
         """Report a failed login or a wrong setting to the application at once, because retries do not help."""
         if isinstance(error, AuthenticationError | ConfigError):
-            with self._lock:
-                # The look-up is repeated until it succeeds: one event is enough.
-                if not any(isinstance(each, Failed) for each in self._events):
-                    self._events.append(Failed(error))
-                self._notify()
+            self._report_failure(error)
+
+    def _report_failure(self, error: ClientError) -> None:
+        with self._lock:
+            # What failed is repeated until it succeeds: one event is enough.
+            if not any(isinstance(each, Failed) for each in self._events):
+                self._events.append(Failed(error))
+            self._notify()
 
     def _run_assignor(self, todo: Assign) -> None:
         topics = {topic for member in todo.members.values() for topic in member.topics}
@@ -460,8 +463,13 @@ class Group:
             return
         if pattern is not None:
             wanted = frozenset(name for name, each in view.topics.items() if self._matches_pattern(pattern, each))
-        if not all(isinstance(view.topics.get(name), TopicView) for name in wanted):
+        missing = [view.topics.get(name) for name in wanted if not isinstance(view.topics.get(name), TopicView)]
+        if missing:
             self._look_at = time.monotonic() + _MISSING_TOPIC_S
+        for error in missing:
+            # As Java's consumer: poll raises it, and may be called again.
+            if isinstance(error, RefusedError) and error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                self._report_failure(error)
         counts = {name: len(each) for name, each in self._topic_racks(set(led or ()) | wanted).items()}
         with self._lock:
             # The subscription changed during the request: this answer is for the old one.
