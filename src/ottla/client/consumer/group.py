@@ -416,7 +416,7 @@ class Group:
 
     def _report_failure(self, error: ClientError) -> None:
         with self._lock:
-            # What failed is repeated until it succeeds: one event is enough.
+            # The failed request is repeated until it succeeds: one event is enough.
             if not any(isinstance(each, Failed) for each in self._events):
                 self._events.append(Failed(error))
             self._notify()
