@@ -298,6 +298,9 @@ def run(
         "log.segment.delete.delay.ms": str(DELAY_S * 1_000),
         "log.cleaner.backoff.ms": "1000",
         "transaction.state.log.segment.bytes": str(STATE_SEGMENT_BYTES),
+        # Fast fail-over is the subject of the chaos run. Here a busy machine must not end sessions by itself.
+        "zookeeper.session.timeout.ms": "10000",
+        "replica.lag.time.max.ms": "10000",
     }
     complaints: list[str] = []
     with (directory / "soak.log").open("w") as file:

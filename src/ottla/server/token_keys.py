@@ -105,13 +105,15 @@ class TokenKeys:
     # -- the thread --------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        if not self._keys:
-            self.read_keys()
+        has_read = bool(self._keys)
         while not self._stopped:
-            self._wakes.wait(self._pause_s())
-            self._wakes.clear()
+            if has_read:
+                self._wakes.wait(self._pause_s())
             if not self._stopped:
                 self.read_keys()
+            has_read = True
+            # A token that waked during the read may have named a key that was read just now.
+            self._wakes.clear()
 
     def _pause_s(self) -> float:
         settings = self._settings

@@ -65,6 +65,10 @@ class TlsServer(Server):
         self.port = self.listener.endpoint.port
 
     def stop(self) -> None:
+        # A thread may work on a handshake, whose socket is closed when it is done.
+        working = [each for each in self.handshakes._open if each.is_working]
+        self.handshakes.close_all()
+        self.until(lambda: not any(each.is_working for each in working))
         self.handshakes.close_all()
         super().stop()
 
