@@ -24,7 +24,7 @@ TOPIC = "chaos"
 PARTITIONS = 6
 PROGRESS_S = 60
 """Within this time after a fault every producer must get an acknowledgement, or the cluster is stuck."""
-WHOLE_S = 300
+WHOLE_S = 90
 """Within this time after a fault every replica must be in sync."""
 END_S = 300
 STICKS_S = 30

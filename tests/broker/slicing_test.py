@@ -17,6 +17,7 @@ from ottla.coordinator.shard import EntryOrigin
 from ottla.groups.records import OffsetCommitted, Position
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
+    AlterUserScramCredentialsRequest,
     CreateTopicsRequest,
     DeleteRecordsRequest,
     DescribeGroupsRequest,
@@ -146,6 +147,18 @@ def test_no_turn_handles_more_than_a_part() -> None:
         assert place.answered, name
         assert len(handled) > 1, name
         assert max(handled) <= size + len(path), name
+
+
+def test_a_request_of_more_bytes_than_its_api_accepts_closes_its_connection(node) -> None:
+    deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+    for count, is_closed in ((5_000, False), (20_000, True)):
+        deletions = [deletion(name=f"user-{number}", mechanism=1) for number in range(count)]
+        closed = len(node.network.closed)
+        place = node.send(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=[]), 0)
+        for _ in range(100):
+            node.pass_ms(1)
+        assert place.answered is not is_closed
+        assert (len(node.network.closed) > closed) is is_closed
 
 
 def test_others_are_served_between_two_parts(node) -> None:

@@ -6,12 +6,12 @@ Zone: real.
 from __future__ import annotations
 
 import logging
-import socket
 import struct
 import sys
 from pathlib import Path
 
 import pytest
+from tests.server.served import FramedSocket
 
 from ottla.errors import ErrorCode
 from ottla.seams import Failure
@@ -55,32 +55,12 @@ def broker(users_file: Path):
         yield running
 
 
-class Raw:
+class Raw(FramedSocket):
     """A client on a plain socket."""
 
     def __init__(self, broker: EmbeddedBroker) -> None:
         host, _, port = broker.bootstrap.rpartition(":")
-        self.sock = socket.create_connection((host, int(port)), 10)
-
-    def send(self, frame: bytes) -> None:
-        self.sock.sendall(struct.pack(">i", len(frame)) + frame)
-
-    def receive(self) -> bytes | None:
-        """One frame; None: the connection is closed."""
-        head = self._exactly(4)
-        return None if head is None else self._exactly(struct.unpack(">i", head)[0])
-
-    def _exactly(self, size: int) -> bytes | None:
-        data = b""
-        while len(data) < size:
-            try:
-                more = self.sock.recv(size - len(data))
-            except ConnectionResetError:
-                return None
-            if not more:
-                return None
-            data += more
-        return data
+        super().__init__(host, int(port))
 
     def ask(self, request: object, version: int, response_type: type):
         key = request.API_KEY

@@ -75,16 +75,11 @@ class Served:
             self.loop.close()
 
 
-class Raw:
-    """A client on a plain socket."""
+class FramedSocket:
+    """A client on a plain socket, whose messages have their length before them."""
 
-    def __init__(self, port: int) -> None:
-        self.sock = socket.create_connection((HOST, port), 10)
-        self.xid = 0
-        self.session = (0, bytes(16))
-
-    def close(self) -> None:
-        self.sock.close()
+    def __init__(self, host: str, port: int) -> None:
+        self.sock = socket.create_connection((host, port), 10)
 
     def send(self, message: bytes) -> None:
         self.sock.sendall(struct.pack(">i", len(message)) + message)
@@ -105,6 +100,18 @@ class Raw:
                 return None
             data += more
         return data
+
+
+class Raw(FramedSocket):
+    """A client of the store."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(HOST, port)
+        self.xid = 0
+        self.session = (0, bytes(16))
+
+    def close(self) -> None:
+        self.sock.close()
 
     def connect(self, timeout_ms: int = 10_000, session: int = 0, password: bytes = bytes(16)) -> tuple:
         """(time-out, session, password) as granted."""

@@ -91,7 +91,7 @@ def remove_acls(everything: bool, output: str, **given: Any) -> None:
         admin = AclAdmin(cluster)
         found = sorted({each for selected in filters for each in admin.describe_acls(selected)})
         if not found:
-            raise CommandFailed("there is no such ACL: ottla acl list shows them", exit_code=3)
+            raise CommandFailed("the cluster has no such ACL; ottla acl list shows all", exit_code=3)
         for binding in found:
             print_note(str(binding))
         confirm_action(f"Remove {'this ACL' if len(found) == 1 else f'these {len(found)} ACLs'}?")
