@@ -23,7 +23,12 @@ from testbench.zookeeper import ZooKeeper
 
 ENGINES = ("embedded", "zookeeper")
 SESSION_MS = 2_000
-SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS), "replica.lag.time.max.ms": "3000"}
+SETTINGS = {
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "replica.lag.time.max.ms": "3000",
+    # A leader moves when a test moves it: the controller's rebalance, every 300 s, would move it between two steps.
+    "auto.leader.rebalance.enable": "false",
+}
 WAIT_S = 180
 
 
