@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 from tests.cluster.conftest import make
+from tests.steps import count_steps
 
 from ottla.cluster.handlers.metadata_handlers import MAX_AWAITED
 from ottla.cluster.handlers.topic_page_handlers import MAX_NAMED
@@ -165,6 +166,13 @@ def test_api_versions_are_those_of_the_handlers(node, version):
     offered = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
     assert offered == node.broker._dispatch.version_ranges()
     assert (offered[0], offered[3], offered[18]) == ((0, 13), (0, 13), (0, 4))
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_are_encoded_once_per_version(node, version):
+    request = ApiVersionsRequest(client_software_name="kcat", client_software_version="1.7.1")
+    first = count_steps(lambda: node.send(request, version))
+    assert count_steps(lambda: node.send(request, version)) < first / 4
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "x\n"])

@@ -16,9 +16,10 @@ from ottla.cluster.image import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicImage
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
-from ottla.requests import AUTHORIZATION_ERRORS, Context, Parts, handles
+from ottla.requests import AUTHORIZATION_ERRORS, Context, Encoded, Parts, handles
 from ottla.seams import Peer
 from ottla.wire.apis import ApiKey
+from ottla.wire.codec import encode
 from ottla.wire.messages import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -33,6 +34,8 @@ _RESOURCE_BY_TYPE: Final = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL
 _NOBODY: Final = -1
 TRANSACTION_VERSION: Final = 2
 """The transaction version (KIP-890) that ApiVersions announces."""
+_SOFTWARE_VERSION: Final = 3
+"""The first version of ApiVersions that names the client's software."""
 _FEATURES_VERSION: Final = 3
 """The first version of ApiVersions with fields for features."""
 _ZERO_VERSION: Final = 4
@@ -64,24 +67,31 @@ class ClientHandlers:
         self._topics = topics
         self._ranges = ranges
         self._on_client_software = on_client_software
+        self._versions_answers: dict[int, Encoded] = {}
+        """ApiVersions' version → the answer. It never changes: all APIs are registered before the first request."""
 
     @handles(ApiKey.API_VERSIONS, 0, 4)
-    def api_versions(self, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    def api_versions(self, context: Context, request: ApiVersionsRequest) -> Encoded | ApiVersionsResponse:
         """Return the API versions of this broker, and the one feature that clients may use."""
-        code = ErrorCode.NONE
-        if context.api_version >= 3 and not (
-            _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
-        ):
-            code = ErrorCode.INVALID_REQUEST
-        elif context.api_version >= 3:
-            self._on_client_software(context.peer, request.client_software_name, request.client_software_version)
+        version = context.api_version
+        if version >= _SOFTWARE_VERSION:
+            names = request.client_software_name, request.client_software_version
+            if not all(map(_SOFTWARE.fullmatch, names)):
+                return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+            self._on_client_software(context.peer, *names)
+        if version not in self._versions_answers:
+            # Encoding takes ten times as long as the rest of the request, and each new connection sends one.
+            self._versions_answers[version] = Encoded(encode(self._versions_of(version), version))
+        return self._versions_answers[version]
+
+    def _versions_of(self, version: int) -> ApiVersionsResponse:
         keys = [
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in sorted(self._ranges().items())
         ]
-        response = ApiVersionsResponse(error_code=code, api_keys=[] if code else keys)
-        if context.api_version >= _FEATURES_VERSION:
-            _announce_features(response, context.api_version)
+        response = ApiVersionsResponse(api_keys=keys)
+        if version >= _FEATURES_VERSION:
+            _announce_features(response, version)
         return response
 
     # -- FindCoordinator ---------------------------------------------------------------------------------------
