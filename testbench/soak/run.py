@@ -39,6 +39,8 @@ SEGMENTS = 4
 """Segments of a partition that retention keeps."""
 STATE_SEGMENT_BYTES = 1 << 20
 """Segment size of the transactions' log, which is compacted, so that coordinators load it quickly."""
+WRITING_S = WHOLE_S / 3
+"""For this time a replica catches up while others write. Then writers wait for it, as the machine has no power left."""
 CHECK_S = 5
 DELAY_S = 1
 SLACK = 1.25
@@ -214,12 +216,17 @@ class Soak:
             raise Stuck("; ".join(client.await_end(1) or f"{client.name} ended by itself" for client in dead))
 
     def _await_whole(self) -> None:
+        """Wait until all replicas are in sync: beside the writers, then without them. Raises Stuck."""
         began = time.monotonic()
         while not all(view is not None and view.whole for view in map(self.arena.look, PARTITIONS)):
             self._check_clients()
             if time.monotonic() > began + WHOLE_S:
                 raise Stuck(f"not all replicas are in sync after {WHOLE_S} s: {self.arena.look(STREAM)}")
+            if self._pacing is not None and time.monotonic() > began + WRITING_S:
+                self._pacing.hold()
             time.sleep(0.2)
+        if self._pacing is not None:
+            self._pacing.release()
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -262,6 +269,7 @@ class Soak:
             "acknowledged": self.acknowledged(),
             "faults": dict(sorted(self.faults.items())),
             "pauses": 0 if self._pacing is None else self._pacing.pauses,
+            "holds": 0 if self._pacing is None else self._pacing.holds,
             **{name: json.loads(out.read_text()) for name, out in outs.items() if out.exists()},
             "rss_growth": {name: each.growth(self.seconds) for name, each in self.samples.items()},
             "rss_mib": {name: each.rss[-1][2] / 2**20 for name, each in self.samples.items() if each.rss},

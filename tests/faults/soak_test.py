@@ -67,6 +67,19 @@ def test_writers_wait_for_a_reader_that_is_far_behind() -> None:
     assert pacing.pauses == 2
 
 
+def test_writers_wait_for_a_replica_that_does_not_catch_up() -> None:
+    writers, reader = [Paced(0, 0, 0)], Paced(0)
+    pacing = Pacing(writers, reader, 600)
+    pacing.stop()
+    states = []
+    for act in (pacing.look, pacing.hold, pacing.hold, pacing.release):
+        act()
+        pacing.look()
+        states.append(writers[0].paused)
+    assert states == [False, True, True, False]
+    assert (pacing.pauses, pacing.holds) == (1, 1)
+
+
 class Message:
     """A record of the stream, as the reader gets it."""
 
