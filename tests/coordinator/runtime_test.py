@@ -12,7 +12,7 @@ from ottla.config.topic import TopicConfig
 from ottla.coordinator.coordinator import RELOAD_MS, Coordinator
 from ottla.coordinator.loading import ENTRIES_PER_STEP
 from ottla.coordinator.shard import JournalProducer
-from ottla.coordinator.shard_runtime import RETRY_MS, ShardState
+from ottla.coordinator.shard_runtime import LINE_MS, RETRY_MS, ShardState
 from ottla.record.batch import Record, encode_batch
 from ottla.sim.disks.drive_faults import DiskOperation
 from ottla.sim.machines.machine import Death
@@ -310,6 +310,21 @@ def test_a_defect_in_a_decision_fails_its_request_only(caplog: pytest.LogCapture
     assert "__ledger-0: a decision failed, nothing has changed" in caplog.text
     assert len(bench.said) == 1, "the one that waits goes on waiting"
     assert bench.ask("ping") == "pong"
+
+
+def test_requests_that_fail_again_and_again_write_one_line(caplog: pytest.LogCaptureFixture):
+    bench = Bench((1, 2))
+    bench.lead(isr=(1,))
+    bench.partition.replicas = (1, 2)  # of which one is in sync
+    bench.partition.apply_config(TopicConfig(min_insync_replicas=2))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(50):
+            assert bench.ask("put", "a", 1) == "COORDINATOR_NOT_AVAILABLE"
+            assert bench.ask("break") == "UNKNOWN_SERVER_ERROR"
+        assert len(caplog.records) == 1
+        bench.pass_ms(LINE_MS)
+        bench.ask("put", "a", 1)
+    assert len(caplog.records) == 2
 
 
 def test_the_log_names_a_corrupt_record(caplog: pytest.LogCaptureFixture):

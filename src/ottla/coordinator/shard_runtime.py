@@ -66,6 +66,8 @@ _REFUSALS: Final = {
     ShardState.FENCED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ShardState.GONE: ErrorCode.NOT_COORDINATOR,
 }
+LINE_MS: Final = 10_000
+"""Time between two lines of one shard about requests that failed."""
 _NO_PRODUCER: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 _TRY_ELSEWHERE: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
 _TRY_LATER: Final = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
@@ -118,6 +120,7 @@ class ShardRuntime:
         "_on_defect",
         "_parking",
         "_patience",
+        "_silent_until_ns",
         "_tools",
         "applied",
         "machine",
@@ -148,6 +151,7 @@ class ShardRuntime:
         self._patience: Timer | None = None
         """The timer of `commit_timeout_ms`. It is set when the first effect waits, and stays set until it expires."""
         self._looking = False
+        self._silent_until_ns = 0
 
     @property
     def epoch(self) -> int:
@@ -263,9 +267,18 @@ class ShardRuntime:
 
     def _refuse_defect(self, error: Exception, asker: Refusal | None) -> None:
         """A defect prevented a decision. Nothing has changed; the request gets UNKNOWN_SERVER_ERROR."""
-        _logger.error("%s: a decision failed, nothing has changed: %r; please report this", self._tp, error)
+        if self._may_write():
+            _logger.error("%s: a decision failed, nothing has changed: %r; please report this", self._tp, error)
         if asker is not None:
             asker(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed at this request; see its log"))
+
+    def _may_write(self) -> bool:
+        """Whether a line about a failed request may be written: at most one in LINE_MS, as clients repeat requests."""
+        now_ns = self._tools.clock.now().mono_ns
+        if now_ns < self._silent_until_ns:
+            return False
+        self._silent_until_ns = now_ns + LINE_MS * 1_000_000
+        return True
 
     def _run_query(self, question: Callable[[], Decision]) -> Decision:
         try:
@@ -321,7 +334,8 @@ class ShardRuntime:
             encoded = [encode(records[0])] if len(records) == 1 else [encode(entry) for entry in records]
             base, position = self._journal.append(encoded, outcome.producer, now)
         except ApiError as error:
-            _logger.warning("%s: the log refused an append, the decision is dropped: %s", self._tp, error)
+            if self._may_write():
+                _logger.warning("%s: the log refused an append, the decision is dropped: %s", self._tp, error)
             raise
         self.applied = position
         return base
