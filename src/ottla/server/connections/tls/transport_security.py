@@ -143,7 +143,8 @@ def _pages_source(config: BrokerConfig) -> ReloadableContext | None:
     path, password = config.ottla_http_ssl_keystore_location, config.ottla_http_ssl_key_password
     if not path:
         return None
-    settings = TlsSettings(path, None, None, password, None, None)
+    truststore, client_auth = config.ottla_http_ssl_truststore_location, config.ottla_http_ssl_client_auth
+    settings = TlsSettings(path, None, None, password, truststore, None, client_auth)
     return ReloadableContext(
         "ottla.http.listener",
         settings,
