@@ -196,10 +196,13 @@ class LoginFuzz:
         if is_complete or self.rng.random() < 0.2:
             self._leave(sock)
             return
+        if wrong and _is_whole(wrong) and self.rng.random() < 0.5:
+            receive(sock)  # more bytes would end the connection before the answer
+            self.answers += 1
         with contextlib.suppress(OSError):
             sock.sendall(self._record)
-            # The broker may wait for the rest of a frame. Python's TLS socket would also forget its session.
-            socket.socket.shutdown(sock, socket.SHUT_WR)
+            if not _is_whole(wrong):  # the broker waits for the rest; Python's TLS socket would forget its session
+                socket.socket.shutdown(sock, socket.SHUT_WR)
         self._refuse_record(sock)
 
     def _take_steps(self, sock: socket.socket, login: Login, steps: int) -> bool:
@@ -284,6 +287,16 @@ class LoginFuzz:
         left = producer.flush(PATIENCE_S)
         if failed or left:
             raise Broken(f"the good client: {failed or 'no answer'}\n{self.node.tail()}")
+
+
+def _is_whole(data: bytes) -> bool:
+    """Whether these bytes are whole frames."""
+    while len(data) >= 4:
+        (size,) = struct.unpack_from(">i", data)
+        if size < 0:
+            return False
+        data = data[4 + size :] if len(data) >= 4 + size else b"x"
+    return not data
 
 
 def _is_accepted(frame: bytes) -> bool:

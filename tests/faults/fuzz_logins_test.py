@@ -36,7 +36,7 @@ def test_some_hundred_connections_that_do_not_log_in(target: Target) -> None:
         pytest.fail(f"bench/fuzz_logins.py --seed {SEED}: {error}")
     assert fuzz.connections == CONNECTIONS
     assert fuzz.closes > CONNECTIONS // 4
-    assert fuzz.answers > 0, "some are refused by an answer"
+    assert fuzz.answers > CONNECTIONS // 35, "some are refused by an answer"
     states = {(mechanism, version, steps) for mechanism, version, steps, _ in fuzz.reached}
     assert len(states) == len(MECHANISMS) * 2 * STEPS, "each state of each mechanism was reached"
     assert len({tls for *_, tls in fuzz.reached}) == 2
