@@ -10,6 +10,7 @@ not kept.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -74,6 +75,7 @@ class Bench(Filling):
 
     def decisions(self) -> None:
         """Rows without a broker."""
+        self.loads.append(os.getloadavg()[0])
         rows: dict[str, Callable[[], float]] = {
             "decision": security_work.decision_us,
             "authorizer-1": lambda: security_work.produce_us(1),
