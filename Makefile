@@ -10,7 +10,7 @@ FAST   := not slow and not interop and not kafka and not spark and not root
 MINUTES ?= 30
 BROKER  ?= ottla
 
-.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark copies librdkafka sim fuzz explore clean
+.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark copies librdkafka sim fuzz fuzz-logins explore clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -55,9 +55,9 @@ wheel: $(VENV)/bin/python  ## a wheel and a source archive in dist/, checked in 
 unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each, in two processes
 	@$(BIN)/python -m pytest tests -m "$(FAST)" -n 2
 
-bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS, SPARK and GROWTH.md
+bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS, SPARK, GROWTH and SECURITY.md
 	@testbench/setup
-	@bad=0; for part in run coordinators storage cluster clients spark growth; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
+	@bad=0; for part in run coordinators storage cluster clients spark growth security; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
 
 bench-smoke: $(VENV)/.test  ## whether a benchmark runs: four rows, without Kafka, a minute; its numbers mean nothing
 	@mkdir -p build/bench && rm -f build/bench/RESULTS.md && $(BIN)/python bench/run.py --quick --no-kafka --runs 1 \
@@ -94,6 +94,9 @@ sim: $(VENV)/.test  ## 200 simulated runs with disk and network faults
 
 fuzz: $(VENV)/.test  ## hostile input until stopped (Ctrl-C); BROKERS=3, SECONDS=3600
 	@$(BIN)/python bench/fuzz.py --brokers $(or $(BROKERS),1) $(if $(SECONDS),--seconds $(SECONDS))
+
+fuzz-logins: $(VENV)/.test  ## a million connections that do not log in; CONNECTIONS=10000
+	@$(BIN)/python bench/fuzz_logins.py --connections $(or $(CONNECTIONS),1000000)
 
 explore: $(VENV)/.test  ## property tests with new examples until one fails (or Ctrl-C)
 	@while EXPLORE=1 $(BIN)/python -m pytest tests -m "hypothesis and not interop" -q; do :; done

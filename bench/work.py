@@ -11,6 +11,7 @@ import time
 from bisect import bisect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -78,7 +79,15 @@ def client_produce(peer: Peer, topic: str, size: int, batch: int, total_bytes: i
 
 
 def cpu_of_produce(
-    bootstrap: str, pids: Sequence[int], topic: str, *, size: int, batch: int, total_bytes: int, acks: str
+    bootstrap: str,
+    pids: Sequence[int],
+    topic: str,
+    *,
+    size: int,
+    batch: int,
+    total_bytes: int,
+    acks: str,
+    settings: Mapping[str, object] = MappingProxyType({}),
 ) -> float:
     """Produce with librdkafka; CPU seconds of these processes per GB of values."""
     producer = confluent_kafka.Producer(
@@ -91,6 +100,7 @@ def cpu_of_produce(
             "queue.buffering.max.messages": 10_000_000,
             "queue.buffering.max.kbytes": 64 * 1024,
             "message.max.bytes": 1_048_576,
+            **settings,
         }
     )
     value = b"x" * size

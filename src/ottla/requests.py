@@ -7,7 +7,7 @@ registers them. Nothing here may depend on a broker, a log or a connection.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -147,6 +147,11 @@ NOT_ASKED: Final = -(2**31)
 
 class Rights(Protocol):
     """What the principal of one connection may do, with an authorizer."""
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """The operations that are allowed at some topics: bit n for operation n. Valid in this turn only."""
+        ...
 
     def is_allowed(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the operation is allowed at a resource."""

@@ -255,12 +255,25 @@ def _check_together(config: BrokerConfig) -> None:
         parse_zookeeper(config.zookeeper_connect)
     if config.zookeeper_set_acl and config.ottla_zookeeper_digest is None:
         raise ConfigError("zookeeper.set.acl", "needs an owner of the nodes: set ottla.zookeeper.digest")
-    if config.ottla_http_basic_auth is not None and ":" not in config.ottla_http_basic_auth:
-        raise ConfigError("ottla.http.basic.auth", "is not user:password")
+    _check_pages(config)
     if config.ottla_zookeeper_digest is not None and ":" not in config.ottla_zookeeper_digest:
         raise ConfigError("ottla.zookeeper.digest", "is not user:password")
     _check_sasl(config)
     _check_limits(config)
+
+
+def _check_pages(config: BrokerConfig) -> None:
+    """Check who may read the pages for monitoring. Raises ConfigError."""
+    if config.ottla_http_basic_auth is not None and ":" not in config.ottla_http_basic_auth:
+        raise ConfigError("ottla.http.basic.auth", "is not user:password")
+    if config.ottla_http_ssl_client_auth == "none":
+        return
+    for key, value in (
+        ("ottla.http.ssl.keystore.location", config.ottla_http_ssl_keystore_location),
+        ("ottla.http.ssl.truststore.location", config.ottla_http_ssl_truststore_location),
+    ):
+        if not value:  # without either no certificate would be requested, and everyone could read the pages
+            raise ConfigError("ottla.http.ssl.client.auth", f"needs {key}")
 
 
 def _check_sasl(config: BrokerConfig) -> None:

@@ -257,6 +257,21 @@ class ListenerConfig(SaslConfig):
         None,
         "Password of the private key in ottla.http.ssl.keystore.location. Not a key of Kafka.",
     )
+    ottla_http_ssl_truststore_location: str | None = key(
+        "ottla.http.ssl.truststore.location",
+        Type.STRING,
+        None,
+        "PEM file with the certificates of the authorities whose clients may read the pages; read again when it "
+        "changes. Not a key of Kafka.",
+    )
+    ottla_http_ssl_client_auth: str = key(
+        "ottla.http.ssl.client.auth",
+        Type.STRING,
+        "none",
+        "Whether clients of the pages are requested or required to have a certificate, as ssl.client.auth. A password "
+        "or token that is set is required as well. Not a key of Kafka.",
+        one_of("required", "requested", "none"),
+    )
     ottla_http_basic_auth: str | None = key(
         "ottla.http.basic.auth",
         Type.PASSWORD,

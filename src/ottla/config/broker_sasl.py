@@ -60,7 +60,8 @@ class SaslConfig(AuthorizerConfig):
         "connection.failed.authentication.delay.ms",
         Type.INT,
         100,
-        "Delay before a failed login is answered and its connection closed.",
+        "Delay before a failed login is answered and its connection closed; also where a listener requires a "
+        "certificate and the client has none that is accepted, which Apache Kafka refuses at once.",
         at_least(0),
         importance=LOW,
     )

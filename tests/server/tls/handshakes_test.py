@@ -9,6 +9,7 @@ import contextlib
 import datetime as dt
 import logging
 import os
+import socket
 import ssl
 import struct
 import subprocess
@@ -23,6 +24,7 @@ from ottla.seams import Gate, Region
 from ottla.security.principal_mapping import PrincipalMapper
 from ottla.server.connections.connection_manager import TrafficLimits
 from ottla.server.connections.listener import ConnectionLimits, Listener
+from ottla.server.connections.tls import handshakes
 from ottla.server.connections.tls.contexts import TlsSettings, load_server_context
 from ottla.server.connections.tls.handshakes import BYTES, Handshakes, ListenerTls
 from ottla.server.connections.tls.reloading import ReloadableContext
@@ -51,14 +53,23 @@ def settings(client_auth: str = "none", **more: str) -> TlsSettings:
 class TlsServer(Server):
     """The shell's server with a listener that speaks TLS."""
 
-    def __init__(self, client_auth: str = "none", *, most: int = 100, time_s: float = 600.0, host: str = "") -> None:
+    def __init__(
+        self,
+        client_auth: str = "none",
+        *,
+        most: int = 100,
+        time_s: float = 600.0,
+        host: str = "",
+        delay_ms: int = 0,
+        rules: str = "DEFAULT",
+    ) -> None:
         super().__init__(TrafficLimits(), ConnectionLimits())
         self.listener.stop_accepting()
         identity = pem(CA.issue_cert(host)) if host else {}
         source = ReloadableContext("listener TEST", settings(client_auth, **identity), load_server_context)
         threads = self.turns.add_branch(2)
         self.handshakes = Handshakes(self.traffic, threads, self.quotas.give_back, most=most, time_s=time_s)
-        tls = ListenerTls(source, PrincipalMapper())
+        tls = ListenerTls(source, PrincipalMapper(rules), delay_ms)
         opener = partial(self.handshakes.begin_handshake, tls=tls)
         self.listener = Listener(self.traffic, self.quotas, Endpoint("TEST", "127.0.0.1", 0, "SSL"), None, opener)
         self.listener.start_accepting()
@@ -218,6 +229,98 @@ def test_a_client_without_an_accepted_certificate_costs_one_line(make, caplog, i
     assert "TEST" in lines(caplog)[0]
     assert server.broker.frames == 0
     assert server.quotas._total == 0
+
+
+HOUR_MS = 3_600_000
+UNACCEPTED = [None, OTHER_CA.issue_cert("eve")]
+
+
+def fail(server: TlsServer, context: ssl.SSLContext) -> ssl.SSLSocket:
+    """A client's socket after the broker has failed the client's authentication."""
+    sock = context.wrap_socket(server.connect(), server_hostname="localhost", do_handshake_on_connect=False)
+    server.clients.append(sock)
+    before = len(server.handshakes._failing)
+
+    def failed() -> bool:
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            sock.do_handshake()
+        return len(server.handshakes._failing) > before
+
+    server.until(failed)
+    return sock
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("identity", UNACCEPTED)
+def test_a_failed_authentication_ends_after_its_delay_without_a_thread_or_a_session(make, caplog, identity, version):
+    server, context = make("required", delay_ms=HOUR_MS), client_context(identity)
+    context.minimum_version = context.maximum_version = version
+    sock = fail(server, context)
+    server.steps(20)
+    ((waiting, timer),) = server.handshakes._failing.items()
+    assert not server.ended(sock)
+    assert timer.when() > server.loop.time() + HOUR_MS / 2000
+    assert server.handshakes.under_way == 0, "it takes no place of a handshake"
+    assert not waiting.is_working
+    assert waiting._session is None
+    assert len(waiting._out) < 100, "the alert"
+    assert server.quotas._total == 1, "it counts for max.connections"
+    # Others are served meanwhile.
+    good = server.secure(client_context(CA.issue_cert("alice")))
+    server.send(good, framed(20))
+    assert server.receive(good, 6) == OK
+    with contextlib.suppress(OSError):
+        sock.send(framed(20))  # in TLS 1.3 a client sends its first request before it knows
+    timer.cancel()
+    waiting.close_socket()
+    with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+        server.until(lambda: server.steps_done(lambda: sock.do_handshake() or sock.recv(1)))
+    with socket.socket(fileno=sock.detach()) as plain:
+        assert plain.recv(1) == b"", "it ends without a reset, by which a client could lose the alert"
+    assert (len(lines(caplog)), server.quotas._total) == (1, 1)
+
+
+def test_a_failed_authentication_ends_by_itself(make):
+    server = make("required", delay_ms=20)
+    sock = fail(server, client_context())
+    server.until(lambda: not server.handshakes._failing)
+    server.until(lambda: server.ended(sock))
+    assert server.quotas._total == 0
+
+
+def test_a_certificate_without_a_principal_is_a_failed_authentication(make):
+    server = make("required", delay_ms=HOUR_MS, rules="RULE:^CN=nobody$/x/")
+    assert not server.ended(fail(server, client_context(CA.issue_cert("eve"))))
+
+
+def test_failed_authentications_that_wait_are_bounded(make, monkeypatch):
+    server = make("required", delay_ms=HOUR_MS)
+    monkeypatch.setattr(handshakes, "FAILING_MAX", 2)
+    first = [fail(server, client_context()) for _ in range(2)]
+    third = client_context().wrap_socket(server.connect(), server_hostname="localhost", do_handshake_on_connect=False)
+
+    def ended() -> bool:
+        try:
+            third.do_handshake()
+            return server.ended(third)
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return False
+        except OSError:
+            return True
+
+    server.until(ended)
+    assert not any(map(server.ended, first))
+    assert len(server.handshakes._failing) == 2
+    third.close()
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05garbage"])
+def test_what_is_no_authentication_ends_at_once(make, data):
+    server = make("required", delay_ms=HOUR_MS)
+    sock = server.connect()
+    sock.send(data)
+    server.until(lambda: server.ended(sock))
+    assert not server.handshakes._failing
 
 
 def test_a_client_that_does_not_trust_the_broker_costs_one_line(make, caplog):

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 import trustme
 
+from ottla.config.broker import BrokerConfig
+from ottla.config.rows import ConfigError
 from ottla.seams import Failure
 from ottla.server.connections.http import Access
 from ottla.server.connections.tls.contexts import TlsSettings, load_server_context, openssl_name, tidy_pem
@@ -68,6 +70,52 @@ def test_pages_over_tls_with_credentials(tmp_path: Path, rounds: int) -> None:
         with socket.create_connection(("127.0.0.1", broker.http_port), 180) as plain:
             plain.sendall(b"GET /health HTTP/1.1\r\n\r\n")
             assert b"ready" not in plain.recv(1000), "nothing is served without TLS"
+
+
+@pytest.mark.parametrize("client_auth", ["required", "requested"])
+def test_pages_for_clients_with_a_certificate(tmp_path: Path, client_auth: str) -> None:
+    authority, foreign = trustme.CA(), trustme.CA()
+    write(tmp_path / "pages.pem", authority.issue_cert("127.0.0.1"))
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    config = {
+        "ottla.http.listener": "127.0.0.1:0",
+        "ottla.http.ssl.keystore.location": str(tmp_path / "pages.pem"),
+        "ottla.http.ssl.truststore.location": str(tmp_path / "ca.pem"),
+        "ottla.http.ssl.client.auth": client_auth,
+    }
+    with EmbeddedBroker(config=config) as broker:
+
+        def read_status(identity: trustme.LeafCert | None) -> int:
+            """The status of /metrics and of /health; 0: the connection was closed before an answer."""
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            authority.configure_trust(context)
+            if identity is not None:
+                identity.configure_cert(context)
+            found = set()
+            for path in ("/metrics", "/health"):
+                connection = http.client.HTTPSConnection("127.0.0.1", broker.http_port, timeout=180, context=context)
+                try:
+                    connection.request("GET", path)
+                    found.add(connection.getresponse().status)
+                except (OSError, http.client.RemoteDisconnected):
+                    found.add(0)
+                finally:
+                    connection.close()
+            (status,) = found
+            return status
+
+        for _ in range(2):  # those who are refused do not disturb the others
+            assert read_status(authority.issue_cert("prometheus")) == 200
+            assert read_status(foreign.issue_cert("prometheus")) == 0
+            assert read_status(None) == (0 if client_auth == "required" else 200)
+
+
+@pytest.mark.parametrize("missing", ["ottla.http.ssl.keystore.location", "ottla.http.ssl.truststore.location"])
+def test_pages_that_could_not_request_certificates_are_refused(missing: str) -> None:
+    keys = ("ottla.http.ssl.keystore.location", "ottla.http.ssl.truststore.location")
+    given = {"ottla.http.ssl.client.auth": "requested", **{key: "a.pem" for key in keys if key != missing}}
+    with pytest.raises(ConfigError, match=missing):
+        BrokerConfig.from_properties(given)
 
 
 def test_credentials_are_found_in_any_spelling_of_the_header() -> None:

@@ -22,10 +22,12 @@ _CLUSTER: Final = ResourceType.CLUSTER
 class ConnectionRights(DecisionCache):
     """The rights of one connection. Implements `ottla.requests.Rights`."""
 
-    __slots__ = ("_audit", "_limit", "_peer")
+    __slots__ = ("_audit", "_limit", "_peer", "may_be_brokers")
 
-    def __init__(self, authorizer: Authorizer, audit: AuditLog, peer: Peer) -> None:
+    def __init__(self, authorizer: Authorizer, audit: AuditLog, peer: Peer, may_be_brokers: bool) -> None:
         super().__init__(authorizer, peer.principal, normalize_host(peer.host))
+        self.may_be_brokers = may_be_brokers
+        """Whether ClusterAction makes it the connection of a broker."""
         self._audit = audit
         self._peer = peer
         self._limit = LineLimit(LINES_OF_CONNECTION_PER_S)
@@ -63,17 +65,20 @@ class AllRights:
 
     def rights_of(self, peer: Peer) -> ConnectionRights | None:
         """The rights of a connection; None: all, because a broker of this cluster is at its other end."""
-        principal = peer.principal
-        if principal == BROKER_PRINCIPAL or not peer.listener:
-            return None
         rights = self._rights.get(peer)
-        if rights is None or rights.principal != principal:
-            rights = self._rights[peer] = ConnectionRights(self._authorizer, self._audit, peer)
-            self._authorizer.caches = len(self._rights)
-        if peer.listener == self._broker_listener and rights.is_allowed(
-            Operation.CLUSTER_ACTION, _CLUSTER, CLUSTER_NAME
-        ):
+        if rights is None or rights.principal != peer.principal:
+            # None of these has rights, and a login of a broker leaves those of another principal.
+            if peer.principal == BROKER_PRINCIPAL or not peer.listener:
+                return None
+            rights = self._add_rights(peer)
+        if rights.may_be_brokers and rights.is_allowed(Operation.CLUSTER_ACTION, _CLUSTER, CLUSTER_NAME):
             return None  # it may send the orders of a controller, so a further check would protect nothing
+        return rights
+
+    def _add_rights(self, peer: Peer) -> ConnectionRights:
+        may_be_brokers = peer.listener == self._broker_listener
+        rights = self._rights[peer] = ConnectionRights(self._authorizer, self._audit, peer, may_be_brokers)
+        self._authorizer.caches = len(self._rights)
         return rights
 
     def on_gone(self, peer: Peer) -> None:

@@ -1,11 +1,12 @@
 """The decisions about one connection, kept until an ACL changes.
 
 Zone: deterministic. One entry per resource holds the decisions about all its operations. So the hot path, which asks
-for the same topics again and again, costs two look-ups.
+for the same topics again and again, costs two look-ups. Produce reads the decisions about topics itself: one look-up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from ottla.acls import Operation, ResourceType
@@ -24,15 +25,26 @@ NAME_MAX: Final = 249
 class DecisionCache:
     """Decisions for one principal at one host."""
 
-    __slots__ = ("_anywhere", "_authorizer", "_generation", "_masks", "host", "principal")
+    __slots__ = ("_anywhere", "_authorizer", "_generation", "_masks", "_topics", "host", "principal")
 
     def __init__(self, authorizer: Authorizer, principal: str, host: str) -> None:
         self._authorizer = authorizer
         self.principal = principal
         self.host = host
         self._generation = authorizer.generation
-        self._masks: dict[ResourceType, dict[str, int]] = {}
+        self._topics: dict[str, int] = {}
+        self._masks: dict[ResourceType, dict[str, int]] = {ResourceType.TOPIC: self._topics}
         self._anywhere: dict[tuple[ResourceType, Operation], bool] = {}
+
+    @property
+    def topics(self) -> Mapping[str, int]:
+        """The operations that are allowed at topics, as far as they are cached: bit n for operation n.
+
+        To be read in this turn only, because ACLs change. A name that is not in it needs `is_allowed`.
+        """
+        if self._generation != self._authorizer.generation:
+            self._forget_decisions()
+        return self._topics
 
     def is_allowed(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         """Whether the connection's principal may do this."""
@@ -68,5 +80,6 @@ class DecisionCache:
 
     def _forget_decisions(self) -> None:
         self._generation = self._authorizer.generation
-        self._masks.clear()
+        for masks in self._masks.values():
+            masks.clear()
         self._anywhere.clear()

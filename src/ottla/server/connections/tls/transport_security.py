@@ -128,12 +128,13 @@ class TransportSecurity:
 def _listener_tls(config: BrokerConfig, endpoint: Endpoint) -> ListenerTls:
     """TLS of a listener. Raises Failure."""
     source = _source(config, endpoint, f"listener {endpoint.listener}", load_server_context)
+    at = config.at_listener(endpoint.listener)
+    delay_ms = at.connection_failed_authentication_delay_ms
     # With SASL the login names the principal, whatever the certificate contains.
     if endpoint.protocol != "SSL":
-        return ListenerTls(source, None)
-    rules = config.at_listener(endpoint.listener).ssl_principal_mapping_rules
+        return ListenerTls(source, None, delay_ms)
     try:
-        return ListenerTls(source, PrincipalMapper(rules))
+        return ListenerTls(source, PrincipalMapper(at.ssl_principal_mapping_rules), delay_ms)
     except ValueError as error:
         raise Failure(Kind.NOT_DONE, f"listener {endpoint.listener}: ssl.principal.mapping.rules: {error}") from None
 
@@ -143,7 +144,8 @@ def _pages_source(config: BrokerConfig) -> ReloadableContext | None:
     path, password = config.ottla_http_ssl_keystore_location, config.ottla_http_ssl_key_password
     if not path:
         return None
-    settings = TlsSettings(path, None, None, password, None, None)
+    truststore, client_auth = config.ottla_http_ssl_truststore_location, config.ottla_http_ssl_client_auth
+    settings = TlsSettings(path, None, None, password, truststore, None, client_auth)
     return ReloadableContext(
         "ottla.http.listener",
         settings,
