@@ -55,7 +55,8 @@ class AllRights:
 
     def __init__(self, authorizer: Authorizer, audit: AuditLog, broker_listener: str | None) -> None:
         """`broker_listener`: the listener on which ClusterAction makes a connection a broker's; None: there is none,
-        because brokers prove what they are, or there are no others."""
+        because brokers prove what they are, or there are no others. If there is one, a super user is a broker at
+        every listener."""
         self._authorizer = authorizer
         self._audit = audit
         self._broker_listener = broker_listener
@@ -70,11 +71,21 @@ class AllRights:
         if rights is None or rights.principal != principal:
             rights = self._rights[peer] = ConnectionRights(self._authorizer, self._audit, peer)
             self._authorizer.caches = len(self._rights)
-        if peer.listener == self._broker_listener and rights.is_allowed(
-            Operation.CLUSTER_ACTION, _CLUSTER, CLUSTER_NAME
-        ):
-            return None  # it may send the orders of a controller, so a further check would protect nothing
-        return rights
+        # It may send the orders of a controller, so a further check would protect nothing.
+        return None if self._is_broker(peer.listener, rights) else rights
+
+    def _is_broker(self, listener: str, rights: ConnectionRights) -> bool:
+        """Whether rights make a connection a broker's.
+
+        A super user's do at any listener, as in Kafka: while a rolling restart moves the brokers to another listener,
+        those that have moved and those that have not use two.
+        """
+        if self._broker_listener is None:
+            return False
+        if self._authorizer.is_super_user(rights.principal):
+            return True
+        at_listener = listener == self._broker_listener
+        return at_listener and rights.is_allowed(Operation.CLUSTER_ACTION, _CLUSTER, CLUSTER_NAME)
 
     def on_gone(self, peer: Peer) -> None:
         """Forget a connection that has ended."""
