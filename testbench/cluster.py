@@ -69,6 +69,10 @@ class OttlaServer(ManagedProcess):
         """`host:port` for clients."""
         return f"{self.address}:{self.port}"
 
+    def configure(self, settings: dict[str, str]) -> None:
+        """Add or replace settings, from its next start on."""
+        self._settings = self._settings | settings
+
     def start(self, wait_s: float = 180) -> None:
         """Start, and wait until the broker reports that it is ready. Raises NodeError."""
         ready = self.begin()

@@ -47,7 +47,6 @@ class Trio:
     def __init__(
         self, bootstrap: str, brokers: list[Broker], store: str, directory: Path, digest: str | None = None
     ) -> None:
-        self.bootstrap = bootstrap
         self.brokers = brokers
         """Broker N is at index N - 1."""
         self.store = store
@@ -55,7 +54,14 @@ class Trio:
         self.digest = digest
         """The credentials of clients of the store, where they need some."""
         self._directory = directory
-        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5_000})
+        self.admin: AdminClient
+        self.connect(bootstrap)
+
+    def connect(self, bootstrap: str, settings: dict[str, str] | None = None) -> None:
+        """Use these listeners, with librdkafka's settings of a login."""
+        self.bootstrap = bootstrap
+        common = {"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5_000}
+        self.admin = AdminClient({**common, **(settings or {})})
 
     @contextlib.contextmanager
     def zookeeper(self) -> Iterator[KazooClient]:

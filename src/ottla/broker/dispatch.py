@@ -314,11 +314,16 @@ class Dispatch:
         """Whether the connection belongs to a broker of this cluster."""
         if not peer.listener:  # a broker's request to itself does not pass a listener
             return True
-        if self._is_alone or self._broker_listener not in (None, peer.listener):
+        if self._is_alone:
             return False
+        # 1. The proof and the rights of a broker are valid at the listeners that allow them. While the listener between
+        # brokers is changed by a rolling restart, brokers arrive at the former and at the future one.
         if self._brokers_log_in:
             return peer.principal == BROKER_PRINCIPAL
-        return self._rights_of is None or self._rights_of(peer) is None
+        if self._rights_of is not None:
+            return self._rights_of(peer) is None
+        # 2. Otherwise only the listener distinguishes brokers from clients.
+        return self._broker_listener in (None, peer.listener)
 
     def _send_answer(self, context: Context, response: object) -> None:
         if context.failed:

@@ -127,6 +127,16 @@ def test_cluster_action_makes_a_broker_only_on_the_listener_of_brokers(authorize
     assert rights.rights_of(peer) is not None, "the right was taken away"
 
 
+def test_a_super_user_is_a_broker_at_every_listener(authorizer: Authorizer, clock) -> None:
+    """While a rolling restart moves the brokers from one listener to another, they use both."""
+    listeners = ("BROKERS", "FUTURE")
+    peers = [peer_of("User:boss", listener=each) for each in listeners]
+    rights = AllRights(authorizer, AuditLog(clock), "BROKERS")
+    assert [rights.rights_of(peer) for peer in peers] == [None, None]
+    alone = AllRights(authorizer, AuditLog(clock), None)
+    assert None not in [alone.rights_of(peer) for peer in peers], "there are no other brokers, or they have a proof"
+
+
 def test_nothing_is_allowed_before_the_acls_were_read(clock: StillClock) -> None:
     for allow_without_acl in (False, True):
         authorizer = Authorizer(["User:boss"], allow_without_acl=allow_without_acl)

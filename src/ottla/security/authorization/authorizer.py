@@ -64,6 +64,10 @@ class Authorizer:
         self.caches = 0
         """How many connections have a cache."""
 
+    def is_super_user(self, principal: str) -> bool:
+        """Whether a principal may do everything, whatever the ACLs are."""
+        return principal in self._super_users
+
     def mark_loaded(self) -> None:
         """All ACLs were read: decide by them from now on."""
         if not self.is_loaded:

@@ -57,7 +57,8 @@ class AllRights:
 
     def __init__(self, authorizer: Authorizer, audit: AuditLog, broker_listener: str | None) -> None:
         """`broker_listener`: the listener on which ClusterAction makes a connection a broker's; None: there is none,
-        because brokers prove what they are, or there are no others."""
+        because brokers prove what they are, or there are no others. If there is one, a super user is a broker at
+        every listener."""
         self._authorizer = authorizer
         self._audit = audit
         self._broker_listener = broker_listener
@@ -76,7 +77,11 @@ class AllRights:
         return rights
 
     def _add_rights(self, peer: Peer) -> ConnectionRights:
-        may_be_brokers = peer.listener == self._broker_listener
+        # A super user is a broker at any listener, as in Kafka: while a rolling restart moves the brokers to another
+        # listener, those that have moved and those that have not use two.
+        may_be_brokers = self._broker_listener is not None and (
+            peer.listener == self._broker_listener or self._authorizer.is_super_user(peer.principal)
+        )
         rights = self._rights[peer] = ConnectionRights(self._authorizer, self._audit, peer, may_be_brokers)
         self._authorizer.caches = len(self._rights)
         return rights
