@@ -11,7 +11,13 @@ import sys
 
 import pytest
 
-from ottla.cli.commands.simulation.sim import CLIENT_SAFEGUARDS, CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
+from ottla.cli.commands.simulation.sim import (
+    CLIENT_SAFEGUARDS,
+    CLUSTER_SAFEGUARDS,
+    DEFECT_SAFEGUARDS,
+    SAFEGUARDS,
+    SECURITY_SAFEGUARDS,
+)
 from ottla.sim.mutants.table import MUTANTS
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
 from ottla.sim.runner import Options, Result, Run, run_broker
@@ -99,7 +105,8 @@ def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
 
 
 def test_every_safeguard_can_be_switched_off_by_the_command():
-    assert tuple(MUTANTS) == SAFEGUARDS + DEFECT_SAFEGUARDS + CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS
+    of_clusters = CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS + SECURITY_SAFEGUARDS
+    assert tuple(MUTANTS) == SAFEGUARDS + DEFECT_SAFEGUARDS + of_clusters
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from ottla.sim.cluster.runner import ClusterOptions, ClusterResult
 from ottla.sim.cluster.shrink import Shrunk
 from ottla.sim.compaction.runner import CompactionOptions
 from ottla.sim.runner import Options, Result
+from ottla.sim.security.runner import SecurityOptions, SecurityResult
 from ottla.sim.swarm import Coverage
 from ottla.sim.transactions.runner import TransactionOptions, TransactionResult
 from ottla.sim.world import SECOND
@@ -48,6 +49,8 @@ def _clients_of(options: ClusterOptions) -> str:
         return "--transactions"
     if isinstance(options, CompactionOptions):
         return "--compaction"
+    if isinstance(options, SecurityOptions):
+        return "--security"
     return "--clients" if isinstance(options, ClientOptions) else "--cluster"
 
 
@@ -80,6 +83,7 @@ def _cluster_lines(result: Result) -> list[str]:
         *_flush_lines(result),
         *_transaction_lines(result),
         *_client_lines(result),
+        *_security_lines(result),
     ]
 
 
@@ -97,6 +101,16 @@ def _client_lines(result: ClusterResult) -> list[str]:
         f"  sent again    {result.retried:,} records, {result.splits} batches in halves",
         f"  sequences     restarted {result.epochs} times",
         f"  the group     {result.generations} generations",
+    ]
+
+
+def _security_lines(result: ClusterResult) -> list[str]:
+    if not isinstance(result, SecurityResult):
+        return []
+    return [
+        f"  rights        {result.allowed:,} requests allowed, {result.denied:,} denied, {result.doubtful:,} in doubt",
+        f"  ACLs          {result.acl_changes:,} changes",
+        f"  sessions      {result.logins:,} logins, {result.renewed:,} renewals, {result.expired:,} requests too late",
     ]
 
 
@@ -164,6 +178,12 @@ def _cluster_totals(coverage: Coverage, options: Options | ClusterOptions) -> li
             f"producers     {coverage.accepted:,} records accepted, {coverage.failed_records:,} failed,"
             f" {coverage.retried:,} sent again; sequences restarted {coverage.epochs:,} times"
         )
+    if isinstance(options, SecurityOptions):
+        lines += [
+            f"rights        {coverage.allowed:,} requests allowed, {coverage.denied:,} denied",
+            f"ACLs          {coverage.acl_changes:,} changes",
+            f"sessions      {coverage.renewed:,} renewals, {coverage.expired:,} requests too late",
+        ]
     if isinstance(options, TransactionOptions):
         lines += [
             f"transactions  {coverage.commits:,} committed, {coverage.aborts:,} aborted",
@@ -179,6 +199,7 @@ def result_value(result: Result) -> dict[str, Value]:
         **_cluster_value(result),
         **_transaction_value(result),
         **_client_value(result),
+        **_security_value(result),
         **_compaction_value(result),
         "seed": result.seed,
         "ok": result.ok,
@@ -230,6 +251,20 @@ def _transaction_value(result: Result) -> dict[str, Value]:
     }
 
 
+def _security_value(result: Result) -> dict[str, Value]:
+    if not isinstance(result, SecurityResult):
+        return {}
+    return {
+        "allowed": result.allowed,
+        "denied": result.denied,
+        "doubtful": result.doubtful,
+        "acl_changes": result.acl_changes,
+        "logins": result.logins,
+        "renewed": result.renewed,
+        "expired": result.expired,
+    }
+
+
 def _client_value(result: Result) -> dict[str, Value]:
     if not isinstance(result, ClientResult):
         return {}
@@ -265,6 +300,11 @@ def coverage_value(coverage: Coverage) -> dict[str, Value]:
         "failed_records": coverage.failed_records,
         "retried": coverage.retried,
         "epochs": coverage.epochs,
+        "allowed": coverage.allowed,
+        "denied": coverage.denied,
+        "acl_changes": coverage.acl_changes,
+        "renewed": coverage.renewed,
+        "expired": coverage.expired,
         "faults": dict(sorted(coverage.faults.items())),
         "failed": [result_value(result) for result in coverage.failed],
         "not_counted": [{"seed": seed, "only": list(why)} for seed, why in coverage.not_counted],

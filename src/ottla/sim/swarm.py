@@ -17,6 +17,7 @@ from itertools import islice
 from ottla.sim.clients.runner import ClientResult
 from ottla.sim.cluster.runner import ClusterOptions, ClusterResult, run_cluster
 from ottla.sim.runner import Options, Result, run_broker
+from ottla.sim.security.runner import SecurityResult
 from ottla.sim.transactions.runner import TransactionResult
 from ottla.sim.world import SECOND
 
@@ -92,6 +93,11 @@ class Coverage:
     failed_records: int = 0
     retried: int = 0
     epochs: int = 0
+    allowed: int = 0
+    denied: int = 0
+    acl_changes: int = 0
+    renewed: int = 0
+    expired: int = 0
     faults: dict[str, int] = field(default_factory=dict)
 
     def add_result(self, result: Result) -> None:
@@ -118,6 +124,12 @@ class Coverage:
             self.failed_records += result.failed
             self.retried += result.retried
             self.epochs += result.epochs
+        if isinstance(result, SecurityResult):
+            self.allowed += result.allowed
+            self.denied += result.denied
+            self.acl_changes += result.acl_changes
+            self.renewed += result.renewed
+            self.expired += result.expired
         for kind, count in result.faults.items():
             self.faults[kind] = self.faults.get(kind, 0) + count
         if not result.ok:

@@ -55,9 +55,13 @@ class ClusterClient:
         """The client of one broker."""
         found = self._wires.get(node)
         if found is None:
-            found = self._wires[node] = WireClient(self.network, self.name, node)
+            found = self._wires[node] = self._make_wire(node)
             found.complain = self._report_complaint
         return found
+
+    def _make_wire(self, node: int) -> WireClient:
+        """Create the client of one broker."""
+        return WireClient(self.network, self.name, node)
 
     def _report_complaint(self, what: str) -> None:
         self.complain(what)

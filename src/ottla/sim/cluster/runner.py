@@ -95,6 +95,7 @@ class ClusterRun:
     sizes: ClassVar[Sequence[int]] = (3, 3, 3, 4, 5)
     """Numbers of brokers to choose from."""
     nemesis_kind: ClassVar[type[Nemesis]] = Nemesis
+    node_kind: ClassVar[type[ClusterNode]] = ClusterNode
 
     def __init__(self, seed: int, options: ClusterOptions) -> None:
         self.seed = seed
@@ -135,7 +136,7 @@ class ClusterRun:
     def _make_nodes(self) -> list[ClusterNode]:
         properties = self._broker_properties()
         return [
-            ClusterNode(
+            self.node_kind(
                 number,
                 self.timeline,
                 self.streams,

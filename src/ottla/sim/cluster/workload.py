@@ -28,6 +28,7 @@ class ClusterWorkload:
     """All clients of one run."""
 
     admin_type: ClassVar[type[ClusterAdmin]] = ClusterAdmin
+    client_type: ClassVar[type[ClusterClient]] = ClusterClient
     producer_kinds: ClassVar[Sequence[tuple[Role, bool]]] = PRODUCERS
     """Role of the topics, and whether the producer is idempotent."""
     reader_kinds: ClassVar[Sequence[tuple[Role, bool]]] = READERS
@@ -67,7 +68,7 @@ class ClusterWorkload:
     def make_client(self, name: str) -> ClusterClient:
         """Create one more client."""
         random = self._streams.named_stream(f"client {name}")
-        client = ClusterClient(self.network, name, self._nodes, random, self._note_leaders)
+        client = self.client_type(self.network, name, self._nodes, random, self._note_leaders)
         client.complain = self.history.broken_protocol.append
         self.names.append(name)
         return client

@@ -67,6 +67,11 @@ class Process:
         """How far the wall time of its machine is ahead."""
         return self.machine.wall_skew_ms
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether its turns wait for the end of a pause."""
+        return self.timeline.now_ns < self._paused_until or bool(self._backlog)
+
     # ---- turns ----
 
     def post_turn(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:

@@ -22,7 +22,7 @@ from ottla.sim.history import History, Loss
 from ottla.sim.machines.machine import Death, Machine, Process
 from ottla.sim.machines.workers import SimWorkers
 from ottla.sim.networks.network import Network
-from ottla.sim.networks.node_network import NodeNetwork
+from ottla.sim.networks.node_network import BROKERS, NodeNetwork
 from ottla.sim.world import MS, Timeline
 from ottla.types import Endpoint
 
@@ -90,8 +90,12 @@ class SimNode:
         self.broker = broker = build_broker(self.config, world, listener)
         process.inputs = broker
         self.timeline.schedule_after(LOOK_NS, "has it failed", self._check_start, process, broker)
-        broker.start_broker([Endpoint("PLAINTEXT", f"node{self.machine.node}", 9092)])
+        broker.start_broker(self._endpoints())
         self._on_started(shell)
+
+    def _endpoints(self) -> list[Endpoint]:
+        """The listeners that the broker registers."""
+        return [Endpoint(BROKERS, f"node{self.machine.node}", 9092)]
 
     def _on_started(self, shell: NodeNetwork) -> None:
         """Hook after the start of the broker; a single broker needs nothing here."""

@@ -99,6 +99,10 @@ class SimStore:
         """The present session; 0: none."""
         return self._session
 
+    def is_served(self, silence_ns: int) -> bool:
+        """Whether a server has accepted the session, and was heard within that time."""
+        return self._welcome and self._timeline.now_ns - self._heard_ns <= silence_ns
+
     # ---- MetadataStore ----
 
     def submit_ops(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:

@@ -13,7 +13,8 @@ from ottla.sim.mutants.controller import CONTROLLER
 from ottla.sim.mutants.coordinators import GROUPS, TRANSACTIONS
 from ottla.sim.mutants.mutant import Mutant
 from ottla.sim.mutants.replication import REPLICATION
+from ottla.sim.mutants.security import SECURITY
 from ottla.sim.mutants.storage import STORAGE
 
-_ROOMS: Final = (STORAGE, CONTAINMENT, REPLICATION, CONTROLLER, TRANSACTIONS, GROUPS, CLIENTS)
+_ROOMS: Final = (STORAGE, CONTAINMENT, REPLICATION, CONTROLLER, TRANSACTIONS, GROUPS, CLIENTS, SECURITY)
 MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for room in _ROOMS for mutant in room}

@@ -16,6 +16,8 @@ from ottla.sim.networks.inter_broker_calls import Calls
 from ottla.sim.networks.network import Connection, Network
 from ottla.sim.world import US
 
+BROKERS: Final = "PLAINTEXT"
+"""The listener of brokers, and of clients where no login is needed."""
 SEND_NS: Final = 30 * US
 """From `send_reply` to the system call that sends it, on an idle connection."""
 
@@ -27,7 +29,7 @@ class SimPeer:
 
     def __init__(self, end: ServerEnd, host: str) -> None:
         self.end = end
-        self.listener = "" if host == f"node{end.shell.process.machine.node}" else "PLAINTEXT"
+        self.listener = end.shell.listener_of(host)
         """Empty for a call of a node to itself."""
         self.principal = "User:ANONYMOUS"
         self.host = host
@@ -191,6 +193,8 @@ class NodeNetwork:
     def __init__(self, process: Process, network: Network) -> None:
         self.process = process
         self.network = network
+        self.client_listener = BROKERS
+        """The listener of connections that are not a node's."""
         self.draining = False
         """The broker is stopping: no more requests are read, and those that were read are answered."""
         self._calls: dict[tuple[int, str], Calls] = {}
@@ -199,6 +203,12 @@ class NodeNetwork:
     def life(self) -> int:
         """The life of the machine's process."""
         return self.process.life
+
+    def listener_of(self, host: str) -> str:
+        """The listener to which a host connects; empty for this node itself."""
+        if host == f"node{self.process.machine.node}":
+            return ""
+        return BROKERS if host.startswith("node") else self.client_listener
 
     def start_listening(self) -> None:
         """Accept connections from now on."""
@@ -231,7 +241,7 @@ class NodeNetwork:
         peer.end.muted_until_ns = self.process.timeline.now_ns + max(0, until_ns - mono_ns)
 
     def set_frame_bounds(self, peer: Peer, least: int, most: int | None) -> None:
-        """Does nothing: clients here do not log in."""
+        """Does nothing: no client here sends frames of another size than it should."""
 
     def measure_turns(self, report: Callable[[Peer, int], None] | None) -> None:
         """Does nothing: a simulated turn takes no time."""

@@ -96,11 +96,7 @@ class WireClient:
         route: Route | None = None,  # noqa: ARG002  part of `Client`
     ) -> None:
         """Send a request to the only node, whatever the route; calls `then` once, never inside this call."""
-        self._correlation_id += 1
-        api_key = message.API_KEY
-        header = encode_request_header(api_key, version, self._correlation_id, self.name)
-        frame = header + encode_bytes(message, version)
-        pending = Pending(api_key, version, self._correlation_id, frame, response, then)
+        pending = self._make_pending(message, version, response, then)
         self._queue.append(pending)
         if self._connection is None:
             self._connection = self.network.open_connection(
@@ -111,6 +107,14 @@ class WireClient:
         self.timeline.schedule_after(
             self._timeout_ns, "request timeout", self._expire_request, pending, self._connection
         )
+
+    def _make_pending(self, message: Message, version: int, response: type[Message], then: Answered) -> Pending:
+        """Encode a request under the next correlation id."""
+        self._correlation_id += 1
+        api_key = message.API_KEY
+        header = encode_request_header(api_key, version, self._correlation_id, self.name)
+        frame = header + encode_bytes(message, version)
+        return Pending(api_key, version, self._correlation_id, frame, response, then)
 
     def mark_metadata_stale(self) -> None:
         """Does nothing: with one node there is no metadata to refresh."""

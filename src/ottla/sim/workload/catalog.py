@@ -28,6 +28,8 @@ class Role(Enum):
     """Written by transactions."""
     KEYED = "keyed"
     """Compacted: of each key the last value counts."""
+    GUEST = "guest"
+    """Written and read by clients that need permission."""
     COORDINATOR = "coordinator"
     """Topics of coordinators; only brokers write them."""
 

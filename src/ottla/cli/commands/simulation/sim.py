@@ -22,6 +22,7 @@ from ottla.sim.mutants.containment import CONTAINMENT
 from ottla.sim.mutants.controller import CONTROLLER
 from ottla.sim.mutants.coordinators import GROUPS, TRANSACTIONS
 from ottla.sim.mutants.replication import REPLICATION
+from ottla.sim.mutants.security import SECURITY
 from ottla.sim.mutants.storage import STORAGE
 from ottla.sim.runner import Result
 from ottla.sim.swarm import Coverage
@@ -117,6 +118,8 @@ CLUSTER_SAFEGUARDS = tuple(mutant.name for mutant in (*REPLICATION, *CONTROLLER,
 """Safeguards of replication, of the controller and of coordinators."""
 CLIENT_SAFEGUARDS = tuple(mutant.name for mutant in CLIENTS)
 """Safeguards of Ottla's own producer."""
+SECURITY_SAFEGUARDS = tuple(mutant.name for mutant in SECURITY)
+"""Safeguards of authorization and logins."""
 STOPPED = 130
 """Exit code when it was stopped early, and no run had failed."""
 SHRINK_RUNS = 60
@@ -175,6 +178,7 @@ def list_option(groups: Mapping[str, Sequence[str]]) -> Callable[[F], F]:
 @click.option("--transactions", is_flag=True, help="A cluster; clients use transactions and groups.")
 @click.option("--clients", is_flag=True, help="A cluster; clients are Ottla's own.")
 @click.option("--compaction", is_flag=True, help="A cluster with compacted topics.")
+@click.option("--security", is_flag=True, help="A cluster with an authorizer and logins.")
 @click.option("--flush", is_flag=True, help="Cluster: flush before acks; all lose power at once.")
 @click.option(
     "--brokers", type=click.IntRange(min=1, max=9), metavar="N", help="Cluster: how many; by default the seed decides."
@@ -186,7 +190,7 @@ def list_option(groups: Mapping[str, Sequence[str]]) -> Callable[[F], F]:
     "--ablate",
     "--without",
     "without",
-    type=SafeguardChoice(SAFEGUARDS + DEFECT_SAFEGUARDS + CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS),
+    type=SafeguardChoice(SAFEGUARDS + DEFECT_SAFEGUARDS + CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS + SECURITY_SAFEGUARDS),
     metavar="NAME",
     help="Switch this safeguard off: runs should then fail.",
 )
@@ -196,6 +200,7 @@ def list_option(groups: Mapping[str, Sequence[str]]) -> Callable[[F], F]:
         "of one broker, with --defects": DEFECT_SAFEGUARDS,
         "of a cluster, with --cluster, --transactions …": CLUSTER_SAFEGUARDS,
         "of clients, with --clients": CLIENT_SAFEGUARDS,
+        "of authorization and logins, with --security": SECURITY_SAFEGUARDS,
     }
 )
 @output_option("table", "json")
@@ -228,6 +233,7 @@ class _Options(NamedTuple):
     transactions: bool
     clients: bool
     compaction: bool
+    security: bool
     flush: bool
     brokers: int | None
     faults: str | None
@@ -244,13 +250,15 @@ def _check_options(given: _Options) -> str:
         raise click.UsageError("give either --seed N or --seeds A..B")
     if given.trace and given.seed is None:
         raise click.UsageError("--trace needs --seed")
-    chosen = [name for name in ("transactions", "clients", "compaction") if getattr(given, name)]
+    chosen = [name for name in ("transactions", "clients", "compaction", "security") if getattr(given, name)]
     if len(chosen) > 1:
-        raise click.UsageError("give one of --transactions, --clients and --compaction")
+        raise click.UsageError("give one of --transactions, --clients, --compaction and --security")
     # A safeguard that the chosen run never uses would never be missed: the ablation would prove nothing.
     without = given.without
     if without in CLIENT_SAFEGUARDS and not given.clients:
         raise click.UsageError(f"the safeguard {without} is one of clients: add --clients")
+    if without in SECURITY_SAFEGUARDS and not given.security:
+        raise click.UsageError(f"the safeguard {without} is one of authorization and logins: add --security")
     kind = chosen[0] if chosen else "cluster" if given.cluster else ""
     of_clusters = (given.brokers, given.faults, given.kinds) != (None, None, None) or without in CLUSTER_SAFEGUARDS
     if not kind and of_clusters:
@@ -271,12 +279,18 @@ def _make_options(given: _Options, kind: str) -> AnyOptions:
     from ottla.sim.cluster.runner import ClusterOptions
     from ottla.sim.compaction.runner import CompactionOptions
     from ottla.sim.runner import Options
+    from ottla.sim.security.runner import SecurityOptions
     from ottla.sim.transactions.runner import TransactionOptions
 
     trace = write_line if given.trace else None
     if not kind:
         return Options(seconds=given.seconds, without=given.without, defects=given.defects, trace=trace)
-    by_kind = {"transactions": TransactionOptions, "clients": ClientOptions, "compaction": CompactionOptions}
+    by_kind = {
+        "transactions": TransactionOptions,
+        "clients": ClientOptions,
+        "compaction": CompactionOptions,
+        "security": SecurityOptions,
+    }
     faults, kinds = _parse_numbers(given.faults), _parse_kinds(given.kinds)
     options = by_kind.get(kind, ClusterOptions)
     return options(given.seconds, given.without, given.brokers or 0, faults, trace, kinds, given.flush)
