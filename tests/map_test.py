@@ -84,12 +84,13 @@ def is_module_or_its_name(name: str) -> bool:
     return last in code().of_file.get(SOURCE / f"{module}.py", ())
 
 
-def is_member(name: str) -> bool:
+def is_member(name: str, visited: frozenset[str] = frozenset()) -> bool:
     """`Log.append`: a base class may define the member, in any file."""
     owner, _, member = name.partition(".")
-    if owner not in code().of_class:
+    if owner not in code().of_class or owner in visited:
         return False
-    return member in code().of_class[owner] or any(is_member(f"{base}.{member}") for base in code().bases[owner])
+    bases = (f"{base}.{member}" for base in code().bases[owner])
+    return member in code().of_class[owner] or any(is_member(base, visited | {owner}) for base in bases)
 
 
 def exists(name: str, rooms: tuple[str, ...] = ()) -> bool:
