@@ -11,6 +11,8 @@
 > lead | lose                          another leader, which has the uncommitted records, or lacks them
 > pass MS | impatient | no-ids | ids
 > age NAME EPOCH                       the journal gets a record with that epoch of the producer
+
+`tests/transcripts.py` describes how they are compared and written.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from pathlib import Path
 
 import pytest
 from tests.transactions.bench import Bench, Ticket
+from tests.transcripts import check_transcript
 
 from ottla.errors import ErrorCode
 from ottla.storage.dump.decoders import as_transactions
@@ -123,16 +126,6 @@ class Player:
         return [f"{as_transactions(0, key, value).payload}" for key, value in new]
 
 
-def played_again(text: str) -> str:
-    player, lines = Player(), []
-    for line in text.splitlines():
-        if line.startswith(">"):
-            lines += [line, *(f"  {said}" for said in player.play(line[1:].strip()))]
-        elif not line.startswith("  "):
-            lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
 @pytest.mark.parametrize("path", sorted(HERE.glob("*.txt")), ids=lambda path: path.stem)
 def test_transcript(path: Path) -> None:
-    assert played_again(path.read_text()) == path.read_text()
+    check_transcript(path, Player().play)
