@@ -314,6 +314,7 @@ class Pipeline:
 
     def start(self, checkpoint: str, trigger: str = "available_now", *, spark: Any = None) -> Running:
         """As `run`, without waiting. With available_now, a step is started when the one before has ended."""
+        # Only a check: a wrong trigger must fail before topics are created.
         queries.trigger_of(trigger)
         if not checkpoint:
             raise BadPipeline("a pipeline needs a checkpoint: name a directory that is kept between runs")
@@ -346,6 +347,7 @@ class _Query:
 
     def read_progress(self) -> StepProgress:
         """The present figures of all batches. May be called from any thread."""
+        # Two threads read the figures, and each document of Spark must be counted once.
         with self._counting:
             return self._counter.add_documents([] if self.query is None else self.query.recentProgress)
 
@@ -369,6 +371,8 @@ class Running:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._trigger = trigger
+        # Under available_now each step ends with the records that are there when it begins: it must begin after the
+        # step that writes its source has ended.
         self._together = "availableNow" not in queries.trigger_of(trigger)
         self._queries = [_Query(each) for each in planned]
         self._stopped = False
@@ -440,6 +444,7 @@ class Running:
 
     def stop(self) -> None:
         """Stop all steps; unwritten records are processed in the next run. Idempotent."""
+        # First, so that `alive` in another thread does not start the next step meanwhile.
         self._stopped = True
         self._ended.set()
         for each in self._queries:

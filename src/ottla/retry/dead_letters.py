@@ -175,6 +175,7 @@ class DeadLetters:
             before(len(chosen))
             for tp, offset in chosen:
                 windows[tp].mark_forwarded([offset])
+            # Settle first, delete last: after a crash in between, the letters are settled and only still in the log.
             places = {tp: position_of(window, "") for tp, window in windows.items()}
             for tp, place in places.items():
                 _check_size(tp, place.metadata)
@@ -221,6 +222,8 @@ class DeadLetters:
         return found
 
     def _read_windows(self, windows: dict[TopicPartition, Window], settled: bool) -> Iterator[DeadLetter]:
+        # The ends are read once: letters that arrive from here on, also those that failed again after they were sent
+        # back, are left to the next call. Without that a redrive of a hopeless letter would not end.
         ends = self._consumer.end_offsets(self._partitions)
         while any(self._consumer.position(tp) < end for tp, end in ends.items()):
             for record in self._consumer.poll(1.0):
@@ -230,6 +233,7 @@ class DeadLetters:
                     if is_open or settled:
                         yield DeadLetter(record, read_trail(record.headers, self._names), is_open)
         for tp, end in ends.items():
+            # The last offsets may be transaction markers, which no poll returns.
             windows[tp].advance_end(end)
 
     def _target_topic(self, letter: DeadLetter, to: str | None, max_redrives: int, sent: Redriven) -> str | None:
@@ -252,6 +256,7 @@ class DeadLetters:
         sent: Redriven,
         on_sent: Callable[[int], object],
     ) -> None:
+        # A fifth of a second's letters per transaction keeps the rate even within a second.
         size = _BATCH if per_second is None else max(1, min(_BATCH, int(per_second / 5)))
         payloads, destinations = RecordCache(self._cluster), Destinations(self._cluster)
         began = time.monotonic()

@@ -248,6 +248,7 @@ class Mover:
         """Drop the state of a partition, which may be wrong, and open it again."""
         self.stats.add_event("reopened", f"{tp}: {why.cause}")
         self._drop_partition(tp)
+        # Until it is open again there is no window to add its records to.
         self._consumer.pause([tp])
         self._pending[tp] = time.monotonic() + pause_s
 
@@ -284,6 +285,7 @@ class Mover:
             window.advance_end(found.position)
         elif (generation := self._scheduler.generation(tp)) != place.generation:
             self._consumer.commit({tp: place.with_generation(generation)})
+        # Retention may have deleted up to `start`: nothing before it can be read any more.
         window.advance_end(start)
         self._windows[tp] = window
         self._consumer.seek(tp, max(start, window.end))
@@ -421,8 +423,10 @@ class Mover:
             self._on_aborted(items, outcome.error)
             return 0
         self._held.difference_update((each.tp, each.offset) for each in items)
+        # Rewritten records have a copy at the end of the topic: forwarding the claimed original would double them.
         self._drop_claimed({(each.tp, each.offset) for each in outcome.rewritten})
         self._count_forwarded(items, outcome)
+        # After the commit: a crash before this leaves entries that `_still_waiting` and `_open_partition` recognize.
         gone = [Ref(each.due_ms, each.tp, each.offset) for each in items]
         self._call_scheduler(lambda: self._scheduler.done([*gone, *outcome.rewritten]))
         self._step("done")

@@ -109,5 +109,6 @@ def group_offsets(offsets: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _record_size(record: ConsumerRecord) -> int:
+    # 200 and 150 bytes: estimates of Python's objects for a record and for a header.
     plain = len(record.key or b"") + len(record.value or b"")
     return plain + sum(len(name) + len(value or b"") + 150 for name, value in record.headers) + 200

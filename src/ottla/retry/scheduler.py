@@ -61,6 +61,7 @@ class Scheduler(Protocol):
         """Give up all partitions, and close connections."""
 
 
+# An entry: due time in ms, from bit 96 on · slot of the partition, 32 bits · offset, 64 bits. It sorts by due time.
 _DUE_SHIFT: Final = 96
 _SLOT_SHIFT: Final = 64
 _OFFSET_MASK: Final = 2**64 - 1
@@ -106,6 +107,7 @@ class EmbeddedScheduler:
 
     def claim(self, until_ms: int, limit: int) -> list[Ref]:
         """Pop the due records."""
+        # Above every entry that is due at `until_ms`, for any slot and offset.
         heap, bound = self._heap, (until_ms + 1) << _DUE_SHIFT
         found: list[Ref] = []
         while heap and heap[0] < bound and len(found) < limit:

@@ -31,6 +31,7 @@ from ottla.retry.scheduler import Ref
 from ottla.retry.window import Window
 from ottla.types import TopicPartition
 
+# Ten minutes with the max.block.ms of 15 s below.
 _COMMITS: Final = 40
 """How often ending a transaction is tried, each time for max.block.ms."""
 _TAKE_OVERS: Final = 6
@@ -96,6 +97,7 @@ class TransactionalForward:
         self._payloads = payloads
         self._destinations = destinations
         self._refused: dict[tuple[TopicPartition, int], str] = {}
+        # Records fail (20 s) before the coordinator aborts the transaction (30 s): an error then names its record.
         self._producer = Producer(
             {"linger.ms": 0, "max.block.ms": 15_000, "transaction.timeout.ms": 30_000, "request.timeout.ms": 10_000,
              "delivery.timeout.ms": 20_000, **settings, "transactional.id": transactional_id}
@@ -145,6 +147,7 @@ class TransactionalForward:
             outcome = self._run_transaction(items, crowded, places, group)
         except ClientError as error:
             for tp, offsets in by_place.items():
+                # Before the abort, which may raise: no window may count a record as forwarded that was not.
                 windows[tp].mark_waiting([*offsets, *crowded[tp]])
             self._abort_transaction(error)
             return ForwardOutcome(error=error)
@@ -161,6 +164,7 @@ class TransactionalForward:
         positions: Mapping[TopicPartition, OffsetAndMetadata],
         group: GroupMetadata,
     ) -> ForwardOutcome:
+        # Read before the transaction begins: slow reads would use up its transaction.timeout.ms.
         again = self._payloads.take_records([(tp, offset) for tp, offsets in crowded.items() for offset in offsets])
         try:
             routes = self._route_records(items)
@@ -184,6 +188,7 @@ class TransactionalForward:
 
     def _route_records(self, items: Sequence[DueRecord]) -> list[tuple[DueRecord, Route]]:
         routes = [(item, self._route_record(item)) for item in items]
+        # Look for missing topics before the transaction begins: nothing has to be aborted then.
         self._destinations.refresh_topics(route.topic for _, route in routes)
         for item, route in routes:
             missing = self._destinations.missing_topic_error(route.topic)

@@ -17,6 +17,7 @@ from typing import Final
 
 MAX_TEXT: Final = 4_000
 """Characters of metadata; below Kafka's 4,096 bytes."""
+# Base64 makes four characters of three bytes, so three quarters of the text are bytes of runs.
 _MANY: Final = MAX_TEXT * 3 // 4 * 2 // 3
 """Too many bytes of runs: two thirds of what fits, because a transaction adds a third at most."""
 _FEW: Final = _MANY // 2
@@ -75,6 +76,8 @@ class Window:
         elif position - self.low > MAX_SPAN:
             raise OverflowError(position)
         else:
+            # Offsets without records (compaction, transaction markers) count as forwarded: they never hold the position
+            # back.
             self._states.extend(bytes(gap))
         self._advance_low()
 
@@ -116,6 +119,7 @@ class Window:
         first = self._states.find(1, max(0, self.low - self._base))
         if first < 0 or len(_encode_varints(self._run_lengths(first))) <= _MANY:
             return []
+        # The shortest runs first: they cost the fewest rewritten records for the bytes that they save.
         runs = sorted(self._waiting_runs(first), key=lambda run: run[1] - run[0])
         found: list[int] = []
         bytes_left = len(_encode_varints(self._run_lengths(first)))
@@ -123,6 +127,7 @@ class Window:
             if bytes_left <= _FEW or len(found) + stop - start > limit:
                 break
             found.extend(range(self._base + start, self._base + stop))
+            # A rewritten run merges with the forwarded runs on both sides: two lengths, of a byte or more, disappear.
             bytes_left -= 2
         return sorted(found)
 
@@ -184,6 +189,7 @@ def unpack_runs(text: str, low: int) -> list[tuple[int, int]]:
         data = base64.b64decode(text[1:], validate=True)
         if kind == _DENSE:
             inflating = zlib.decompressobj()
+            # Any client may commit metadata for the group, and a few bytes of zlib can become gigabytes.
             data = inflating.decompress(data, 65_536)
             if not inflating.eof:
                 raise ValueError("it is too long, or cut off")

@@ -63,6 +63,7 @@ def index_headers(data: Bytes, at: Ints, count: Ints, fields: Ints) -> None:
     everywhere = np.full(len(at), len(data), np.int64)
     for number in range(int(count.max(initial=0))):
         some = np.nonzero(count > number)[0]
+        # One round per header number, over all records with that many headers: rounds are few, records are many.
         slot = first[some] + number
         for line in (0, 2):
             size, start = _read_varints(data, pos[some], everywhere[some], VARINT_MAX)

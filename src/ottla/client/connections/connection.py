@@ -188,6 +188,7 @@ class Connection:
         UsageError."""
         call = self._new_call(message, version, response)
         self._write_call(call, message)
+        # Only after the write: if that fails, the connection is closed and expects no answer.
         self._expected.append(call.correlation_id)
         return call
 
@@ -377,6 +378,7 @@ def wait_readable(
     """
     if early := [connection for connection in connections if connection.has_bytes]:
         return early, False
+    # `select.select` fails for descriptors above 1,023; `poll` takes milliseconds as a C int.
     poller = select.poll()
     if wake >= 0:
         poller.register(wake, select.POLLIN)
@@ -426,6 +428,7 @@ def _connect_to_host(address: Address, config: ClientConfig, deadline: Deadline)
 
 
 def _set_options(sock: socket.socket, config: ClientConfig) -> None:
+    # With Nagle's algorithm a small request would wait until the broker has acknowledged the one before.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if config.send_buffer_bytes >= 0:

@@ -96,6 +96,8 @@ def fetch_request(group_id: str, version: int, partitions: Iterable[TopicPartiti
         rows = [OffsetFetchRequest.OffsetFetchRequestTopics(name=n, partition_indexes=p) for n, p in topics.items()]
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=rows)
         return OffsetFetchRequest(groups=[group], require_stable=True)
+    # Version 8 asks for several groups (KIP-709). Before version 7 there is no require_stable: the coordinator answers
+    # with the committed position while a transaction about a newer one is open.
     old = [OffsetFetchRequest.OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in topics.items()]
     return OffsetFetchRequest(group_id=group_id, topics=old, require_stable=version >= 7)
 
@@ -114,6 +116,7 @@ def positions_in(
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     for topic in _topics_in(answer):
         for part in topic.partitions:
+            # -1 is the answer for a partition without a committed position.
             position = OffsetAndMetadata(part.committed_offset, part.committed_leader_epoch, part.metadata or "")
             found[TopicPartition(topic.name, part.partition_index)] = position if part.committed_offset >= 0 else None
     wanted = list(asked)

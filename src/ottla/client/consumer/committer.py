@@ -88,6 +88,8 @@ class Committer:
     def commit_sync(self, offsets: Offsets, deadline: Deadline) -> None:
         """Commit and wait for the answer. Raises CommitFailedError, RefusedError, DeadlineError and others."""
         with self._arrived:
+            # Asynchronous commits use another connection, which the coordinator may serve later: an older position
+            # would then replace this one.
             self._arrived.wait_for(lambda: not self._on_their_way, deadline.remaining_s())
         if not offsets:
             return

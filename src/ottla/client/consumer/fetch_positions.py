@@ -177,6 +177,7 @@ class FetchPositions:
         if offset < 0:
             raise UsageError(f"offset {offset} of {tp} is negative", "Use seek_to_beginning or seek_to_end")
         self._stop_partition(tp)
+        # After `_stop_partition`: records of the old position that were fetched already must not follow the seek.
         place.offset, place.epoch, place.reset = offset, epoch, None
         self._start_partition(tp, place)
 
@@ -250,6 +251,7 @@ class FetchPositions:
         failed: ClientError | None = None
         for tp, found in self._admin.list_offsets(wanted, deadline).items() if wanted else ():
             if isinstance(found, ClientError):
+                # A partition without a leader must not keep the others from starting: the next poll tries it again.
                 failed = found
                 continue
             offset = found.offset
@@ -312,6 +314,7 @@ class FetchPositions:
     def _rest_of(self, ready: _Ready) -> Fetched:
         offset = self._places[ready.fetched.tp].offset
         assert offset is not None
+        # `read_records` may have returned the first records of this answer already.
         return ready.fetched._replace(fetch_offset=offset)
 
     def _advance_past(self, fetched: Fetched) -> None:
@@ -348,6 +351,7 @@ class FetchPositions:
             place.offset, place.epoch = records[-1].offset + 1, records[-1].leader_epoch
 
     def _fetch_batches(self, deadline: Deadline) -> list[Fetched]:
+        # Before the fetch: a new leader that lost records would answer with other records at the same offsets.
         self._validate_positions(deadline)
         if not self._fetcher.active:
             # Validate again soon if a leader has not answered about its log.
@@ -422,6 +426,8 @@ class FetchPositions:
         # The epoch of the last record ends at or after the position: the records read are in the leader's log.
         if found.end_offset >= place.offset:
             return
+        # As Java's consumer: with a reset policy it continues where the logs differ, without one it raises. The seek
+        # comes before the error, so that a caller that catches it continues there as well.
         cut = LogTruncatedError(tp, place.offset, found.end_offset)
         self.seek_partition(tp, found.end_offset, found.leader_epoch)
         if self._default.is_none:

@@ -217,6 +217,7 @@ class Group:
     ) -> None:
         """Send a request to the coordinator. The thread calls `answered` exactly once, also after an error."""
         with self._lock:
+            # Under the lock: `_end_thread` either finds the request in `_todo`, or has set `_broken` before.
             if self._broken is None and self._stop_by is None:
                 self._todo.append(_Request(key, build, response, at_most, answered))
                 self._wake.wake_up()
@@ -229,6 +230,7 @@ class Group:
         self._stop_by = deadline
         self._wake.wake_up()
         self._thread.join(deadline.remaining_s() + 1)
+        # A thread that still runs would poll closed descriptors, or new ones with the same numbers.
         if not self._thread.is_alive():
             self._wake.close_sockets()
 
@@ -259,6 +261,7 @@ class Group:
 
     def _run_round(self) -> bool:
         """One round of the thread; True: it was the last one."""
+        # First: a wake-up after this leaves its byte, so that news which this round misses begin another one.
         self._wake.clear_wakeups()
         now = time.monotonic()
         if now >= self._look_at:

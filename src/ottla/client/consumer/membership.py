@@ -215,6 +215,7 @@ class Membership:
     @property
     def _sends_heartbeats(self) -> bool:
         """Whether to send heartbeats: it has a generation, and no JoinGroup is due or unanswered."""
+        # The coordinator does not expire a member whose JoinGroup waits for the other members.
         return self.member.generation != NO_GENERATION and self.phase not in (Phase.JOINING, Phase.READY)
 
     def _check_timeouts(self, now: float) -> None:
@@ -238,6 +239,7 @@ class Membership:
         self._finding_coordinator = False
         if error is ErrorCode.NONE:
             self._coordinator = True
+            # The session counts from here: the time of the search is no silence of this coordinator.
             self._last_answer = self._next_heartbeat = now
             self._heartbeat_sent = False
             if self.phase is Phase.SYNCING:
@@ -254,6 +256,7 @@ class Membership:
         if self.phase is Phase.JOINING:
             self.phase = Phase.READY
         elif self.phase in (Phase.SYNCING, Phase.ASSIGNING):
+            # The assignment was in the answer that is lost: only another rebalance brings it.
             self._prepare_rejoin("the connection broke while the group was syncing")
 
     def on_join(self, now: float, answer: JoinGroupResponse) -> None:
@@ -269,6 +272,8 @@ class Membership:
             return
         self.phase = Phase.READY
         if code is ErrorCode.MEMBER_ID_REQUIRED:
+            # Without the id of the first answer, each JoinGroup that is sent again would add a member to the group,
+            # which the others then wait for until its session ends.
             self.member = Member(NO_GENERATION, answer.member_id)
             self.do_due_work(now)
         else:
@@ -280,6 +285,8 @@ class Membership:
             members, self._members = self._members, {}
             if self.settings.is_cooperative:
                 self._revocation.on_assignment(members, assignment, self._back)
+            # KIP-814: a static leader that restarts sends no rows, and the group keeps its assignment. The assignor ran
+            # so that this member knows which topics to watch.
             rows = {member: encode_assignment(partitions) for member, partitions in assignment.items()}
             self._send_sync(now, {} if self._back else rows)
 
@@ -342,6 +349,7 @@ class Membership:
         self.failure = error
         self._not_before = now + self.settings.retry_backoff
         self.member = NO_MEMBER
+        # First the lost partitions, so that the application stops processing them; then the reason.
         if self.owned:
             self._actions.append(Prepare(self.owned, lost=True))
         self._actions.append(Failed(error))
@@ -357,6 +365,7 @@ class Membership:
         self._next_rejoin_reason = ""
         # Lost without a generation; else revoked: all (eager), or those of unsubscribed topics (cooperative).
         lost = self.member.generation == NO_GENERATION and bool(self.owned)
+        # The application is revoking already. Only a loss changes its work: lost partitions must not be committed.
         if self.phase is Phase.PREPARING and not lost:
             return
         self.phase = Phase.PREPARING
@@ -422,6 +431,7 @@ class Membership:
             self.failure = error
             self._actions.append(Failed(error))
         self._revocation.on_partitions_taken(partitions, now + self.settings.max_poll_interval)
+        # The revoked partitions are free for others only after this member has joined again without them (KIP-429).
         before = set(self.owned)
         revoked = tuple(tp for tp in self.owned if tp not in set(partitions))
         added = tuple(tp for tp in partitions if tp not in before)

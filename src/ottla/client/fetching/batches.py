@@ -97,6 +97,7 @@ def visible_batches(
     aborted: (producer id, first offset), by first offset, as a fetch under read_committed returns them.
     Raises CorruptBatchError at the first batch that does not match its checksum (unless `check_crcs` is off).
     """
+    # A stack: the transaction with the smallest first offset is popped first.
     waiting = list(reversed(aborted))
     open_aborted: set[int] = set()
     try:
@@ -149,5 +150,6 @@ def visible_positions(
 
 
 def _is_abort(records: memoryview, pos: int) -> bool:
+    # A marker has some bytes. The limit keeps a compressed control batch from a broken broker out of memory.
     marker = next(records_of(records, pos, max_bytes=_CONTROL_BATCH_MAX_BYTES), None)
     return marker is not None and control_type(marker.key) == ControlType.ABORT

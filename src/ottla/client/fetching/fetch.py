@@ -339,6 +339,8 @@ class Fetcher:
 
     def _accept_result(self, result: Fetched) -> bool:
         """Advance the position; False if `seek` or `remove` was called after the request."""
+        # The comparison replaces a request number: an answer for another offset is of no use, whenever it was
+        # requested.
         if self._positions.get(result.tp) != result.fetch_offset:
             return False
         if result.error is not None:
@@ -359,6 +361,7 @@ class Fetcher:
             name = topic.topic or flight.names.get(topic.topic_id, "")
             for part in topic.partitions:
                 tp = TopicPartition(name, part.partition_index)
+                # Its offset would be unknown here, and records of another partition would be returned.
                 if tp not in flight.asked or tp in seen:
                     raise MalformedReplyError(
                         f"{flight.connection.address} sent data of {tp}, which was not requested, or sent it twice"
@@ -403,6 +406,7 @@ class Fetcher:
         # A topic may be unknown to one broker for a moment after its creation; after some attempts it does not exist.
         if not error.retriable or (unknown and self._retries is not None and self._retries.attempt > 5):
             raise error
+        # Most retriable errors mean that the leader has moved: only new metadata names the next one.
         self._cluster.forget_topics(tp.topic for tp in asked)
         for tp in asked:
             self._preferred.pop(tp, None)

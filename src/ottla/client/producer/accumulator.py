@@ -107,6 +107,7 @@ class RecordAccumulator:
         own = len(batch.buffer)
         if own > min(self._room, self.limit):
             self._check_size(own - HEADER_SIZE, lane.tp)
+        # As in Java, an open batch counts with its full room: the records that fill it need no further check.
         size = max(self._room, own)
         # If nothing else is in memory, the batch is accepted: no release could make more room.
         if self.used + size > self.limit and self.used:
@@ -162,6 +163,7 @@ class RecordAccumulator:
         # it (close, flush, memory). 3. Else it lingers.
         if batch.attempts:
             return batch.retry_at
+        # A second batch in the queue means that the first one is full, because records go to the last one only.
         full = not self._linger or batch.sealed or len(lane.queue) > 1 or len(batch.buffer) >= self._room
         if full or self.hurried or self.flushes or self.memory_waiters:
             return batch.created
@@ -193,6 +195,7 @@ class RecordAccumulator:
     def _take_batch(self, lane: PartitionQueue, identity: ProducerId | None) -> ProducerBatch:
         first = lane.queue[0]
         if not first.sealed:
+            # Only the first attempt counts for the sticky partition: a retry brings the partition no new records.
             lane.sent += len(first.buffer)
             self._seal_batch(first)
         lane.take_batch(identity)

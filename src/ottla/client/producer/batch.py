@@ -30,6 +30,7 @@ from ottla.utf8 import encode_text
 NO_SEQUENCE: Final = -1
 _SHORT: Final = tuple(encode_varint(number) for number in range(512))
 """The varints of 0 … 511, which cover most lengths and deltas."""
+# Lengths in the format are int32: no batch of ours was larger before its compression.
 _UNPACKED_MAX: Final = 2**31 - 1
 
 Callback = Callable[[int, Any], None]
@@ -145,12 +146,14 @@ class ProducerBatch:
     @property
     def last_sequence(self) -> int:
         """Sequence number of the last record, or NO_SEQUENCE."""
+        # Sequence numbers are int32: 0 follows 2**31 - 1, as in Kafka's DefaultRecordBatch.
         return NO_SEQUENCE if self.base_sequence < 0 else (self.base_sequence + self.count - 1) & 0x7FFF_FFFF
 
     def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
         """Add a record; False, without a change, if it does not fit or the batch is sealed."""
         if self.sealed:
             return False
+        # The first record always fits: one that is larger than batch.size gets a batch of its own, as in Java.
         body = record_body(self.count, timestamp - self.base_timestamp, key, value, headers)
         size = len(body)
         buffer: Any = self.buffer  # a bytearray until it is sealed
@@ -180,6 +183,8 @@ class ProducerBatch:
         """The complete batch, after writing its header and checksum; this is the batch's own buffer."""
         assert self.sealed
         assert self.count
+        # The order matters: compression decides the size and the codec in the header, and the CRC covers the header
+        # from its attributes on.
         if self._packing is not None:
             self._compress_records(*self._packing)
             self._packing = None
@@ -193,6 +198,8 @@ class ProducerBatch:
         self.codec = codec
 
     def _batch_header(self, *, transactional: bool = False) -> BatchHeader:
+        # Base offset 0 and leader epoch -1: the leader writes both. They lie before the bytes that the CRC covers, so
+        # that it need not compute the CRC again.
         attributes = self.codec | (TRANSACTIONAL if transactional else 0)
         return BatchHeader(
             0, len(self.buffer) - LOG_OVERHEAD, -1, MAGIC_V2, 0, attributes, self.count - 1, self.base_timestamp,
@@ -255,6 +262,8 @@ def record_body(
 
     Raises UsageError for a key, value or header that is not bytes. Hot: short records without key take a fast path.
     """
+    # attributes (one byte, 0) · timestamp delta · offset delta · key's length · key · value's length · value · number
+    # of headers · headers. Lengths and deltas are zigzag varints: the byte 1 is -1, the length of null.
     if key is None and type(value) is bytes and not headers and offset_delta < 512 and 0 <= timestamp_delta < 512:
         size = len(value)
         length = _SHORT[size] if size < 512 else encode_varint(size)

@@ -134,6 +134,7 @@ class ProducerCore:
             elif sticky.queue[-1].append(timestamp, key, value, headers):
                 return sticky.queue[-1]
             else:
+                # The old batch is full and is sent without waiting for linger.ms, so the sender must look.
                 self.accumulator.news = True
                 lane = self.metadata.next_sticky_queue(topic, self.below)
         batch = self.accumulator.append(lane, timestamp, key, value, headers, now)
@@ -212,6 +213,8 @@ class ProducerCore:
                 break
             call = _new(ProduceCall, (node, tuple(batches)))
             calls.append(call)
+            # With acks=0 no answer comes that would remove the call again: after a few calls the node would count as
+            # busy.
             if self.acks:
                 unanswered.append(call)
             self._count_call(call, now)
@@ -236,6 +239,8 @@ class ProducerCore:
         while (first := next(iter(self.accumulator.incomplete), None)) is not None:
             if first.expires > now:
                 return first.expires
+            # Unanswered batches fail as well (KIP-91): the application waits no longer than delivery.timeout.ms, and
+            # the message mentions that the batch may be in the log.
             sent = f"{first.attempts} attempts" if first.attempts else "it was never sent"
             fate = "; it may be in the log" if first.on_wire or first.uncertain else ""
             last = first.error or self.last_error
@@ -251,6 +256,8 @@ class ProducerCore:
     def _repair_sequences(self) -> None:
         """Restart the sequence numbers of partitions whose sequence is broken and that have no unanswered batch."""
         for lane in list(self._broken_queues):
+            # While batches are on the wire their answers decide which numbers the broker has, so the queue waits for
+            # them. A transactional producer aborts instead, and gets its next epoch from the coordinator.
             lane.settle_gap()
             if lane.rewinding and not lane.on_wire and not self.config.transactional_id:
                 self._rewind_queue(lane)
@@ -262,6 +269,8 @@ class ProducerCore:
         # in the same epoch use what the first one got.
         if self.identity is not None and self.identity == lane.identity:
             self.counts.epochs_begun += 1
+            # A producer without transactional id may raise its epoch itself (KIP-360). Epochs are int16 in the
+            # protocol.
             more = self.identity.epoch < _LAST_EPOCH
             self.identity = ProducerId(self.identity.producer_id, self.identity.epoch + 1) if more else None
         if self.identity is None:
@@ -341,6 +350,7 @@ class ProducerCore:
 
     def begin_epoch(self, identity: ProducerId) -> None:
         """Continue with `identity`; all batches must be done. Sequence numbers restart in a new epoch."""
+        # A batch keeps the epoch and the numbers of its first attempt: one of the old epoch would now be fenced.
         assert not self.accumulator.incomplete
         self.identity = identity
         self._giving_up = None
@@ -413,6 +423,7 @@ class ProducerCore:
             self._retry_batch(now, batch, _refusal_of(batch, answer))
 
     def _may_retry(self, now: float, batch: ProducerBatch) -> bool:
+        # `attempts` counts the first attempt as well, `retries` does not.
         return self._giving_up is None and batch.attempts <= self.config.retries and now < batch.expires
 
     def _retry_batch(self, now: float, batch: ProducerBatch, error: ClientError) -> None:

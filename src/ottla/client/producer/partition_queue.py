@@ -107,6 +107,7 @@ class PartitionQueue:
             if self.identity != identity:
                 self._begin_sequence(identity)
             self._number_batch(batch)
+        # A batch that is sent again is there already, in the place of its sequence numbers.
         if batch not in self.in_flight:
             self.in_flight.append(batch)
         batch.on_wire = True
@@ -130,6 +131,7 @@ class PartitionQueue:
         at = self.in_flight.index(batch)
         batch.on_wire = False
         if self._numbered:
+            # The halves continue the numbers of the whole, so they take its place before later batches.
             self.in_flight[at : at + 1] = parts
             self.give_back(parts[0])
         else:

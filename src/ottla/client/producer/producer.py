@@ -105,6 +105,7 @@ class Producer:
         sender: Sender | None = getattr(self, "_sender", None)  # None: __init__ raised ConfigError
         if sender is not None and sender.closing_at is None and self._intake.refusal is None:
             warnings.warn("a producer was not closed", ResourceWarning, source=self, stacklevel=2)
+            # The garbage collector may run this in any thread, also in one that holds the lock: `finish_by` takes none.
             sender.finish_by(time.monotonic() + FOREVER_S)
 
     def send(
@@ -135,6 +136,8 @@ class Producer:
             timestamp = timestamp_ms(timestamp)
         plain = plain_headers(headers) if headers else ()
         with self._lock:
+            # The usual record takes the short way: its topic is known, the sticky partition takes it, and no
+            # transaction has to add the partition first. `_accept_slowly` checks and waits for everything else.
             known = self._known(topic)
             batch = None
             if (
@@ -147,10 +150,13 @@ class Producer:
                 batch = self._core.place_record(known, None, timestamp, None, value, plain, time.monotonic())
             if batch is None:
                 batch = self._accept_slowly(topic, partition, timestamp, key, value, plain)
+            # The lock is still held: the last record of the batch is the one that was just added.
             index = batch.count - 1
             if on_delivery is not None:
                 batch.callbacks = batch.callbacks or []
                 batch.callbacks.append((index, timestamp, on_delivery))
+            # A wake-up is a system call. Most records need none: they join a batch that the sender knows, or it is
+            # awake.
             wanted = self._accumulator.news and self._sender.asleep
         if wanted:
             self._sender.wake_sender()  # after releasing the lock, which the sender needs at once
@@ -211,12 +217,14 @@ class Producer:
         until = time.monotonic() + bounded_s(FOREVER_S if timeout is None else timeout)
         inside = threading.current_thread() is self._sender.thread
         with self._lock:
+            # Refuse records before the abort: other threads could otherwise add to the transaction while it ends.
             self._intake.refuse_records()
         if self._transactional is not None and not inside:
             self._transactional.abort_at_close(until)
         with self._lock:
             self._intake.close_appender(until)
         if not inside:
+            # A thread cannot join itself: after a close in a callback the sender ends by itself.
             self._sender.thread.join()
         if self._transactional is not None:
             self._transactional.close_connections()

@@ -63,6 +63,7 @@ class RecordAppender:
         """Raises the error if the producer is closed."""
         if self.refusal is not None or self._sender.closing_at == 0.0:
             error = self.refusal or UsageError("this producer's thread has ended", "Make a new one")
+            # One error object is raised many times, and would collect the traceback of every raise.
             raise error.with_traceback(None)
 
     def on_forked(self) -> None:
@@ -163,6 +164,7 @@ class RecordAppender:
         with self._shared.lock:
             # Also finished batches whose callbacks have not run yet: flush returns after the callbacks.
             waiting = [*accumulator.incomplete, *self._core.done, *self._sender.running_callbacks]
+            # While it is above 0, batches do not linger, and the sender notifies after callbacks as well.
             accumulator.flushes += 1
             self._sender.request_work()
             try:

@@ -88,6 +88,7 @@ class ProducerMetadata:
 
     def mark_stale(self) -> None:
         """The metadata is out of date: refresh it, but not before the backoff after the last answer."""
+        # From the last answer, not from now: many errors at once then cause one request.
         self._refresh_at = min(self._refresh_at, self._answered_at + self._backoff[0] / 1000)
 
     def leader_of(self, tp: TopicPartition) -> int | None:
@@ -165,6 +166,7 @@ class ProducerMetadata:
         for number in view.partitions:
             if number not in topic.lanes:
                 topic.lanes[number] = accumulator.queue_for(TopicPartition(name, number), numbered=numbered)
+        # Records without a key can go anywhere, so they need not wait for a partition's next leader.
         if topic.sticky is not None and topic.sticky.tp.partition not in topic.led:
             topic.sticky = None
 

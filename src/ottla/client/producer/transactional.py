@@ -70,6 +70,7 @@ class TransactionalProducer:
         with self._turn:
             self._state.check_init()
             deadline = self._block_deadline()
+            # Without the shared lock: the sender and `send` of other threads need it while the coordinator is slow.
             identity = self._call_coordinator(lambda: self._calls.init_producer_id(None, deadline))
             version = self._calls.protocol_version(deadline)
             with self._shared.lock:
@@ -119,6 +120,7 @@ class TransactionalProducer:
             who = state.identity
             if not places:
                 return
+            # In version 2 (KIP-890) the group's coordinator adds its partition when it gets TxnOffsetCommit.
             if state.version == 1 and whose.group_id not in state.groups:
                 self._call_coordinator(lambda: self._calls.add_offsets(who, whose.group_id, deadline))
             state.groups.add(whose.group_id)
@@ -130,6 +132,7 @@ class TransactionalProducer:
             until = time.monotonic() + self._block_s
             with self._shared.lock:
                 self._state.begin_commit()
+            # The coordinator writes the markers as soon as it gets EndTxn: every record must be acknowledged before.
             self._flush(seconds_left(until))
             with self._shared.lock:
                 self._state.begin_commit()  # raises if a record has failed during the flush
@@ -190,6 +193,7 @@ class TransactionalProducer:
         """Send a request; an error changes the state, except a timeout, after which the call can be repeated."""
         try:
             return ask()
+        # The outcome is unknown, not failed: the same call is valid again, and the coordinator recognizes it.
         except DeadlineError:
             raise
         except ClientError as error:

@@ -66,6 +66,7 @@ class TxnCalls:
 
     def protocol_version(self, deadline: Deadline) -> int:
         """The version of the transaction protocol that the cluster has finalized: 1 or 2. Raises ClientError."""
+        # Any broker will do: finalized features are the same for the whole cluster (KIP-584).
         connection = self._cluster.connection(ANY_NODE, deadline)
         serves = all(connection.versions.get(key, (0, -1))[1] >= least for key, least in _VERSION_2.items())
         return 2 if serves and connection.features.get(_FEATURE, 0) >= 2 else 1
@@ -144,6 +145,8 @@ class TxnCalls:
                 topics=topics,
             )
 
+        # A later version would make the coordinator add the group to the transaction itself, which version 1 does
+        # first.
         at_most = _NAMED_TOPICS_MAX if version == 2 else _VERSION_2[ApiKey.TXN_OFFSET_COMMIT] - 1
         key = ApiKey.TXN_OFFSET_COMMIT
         self._groups.send_to_coordinator(

@@ -105,6 +105,7 @@ class Claims:
             except ClientError as error:
                 if not _is_overtaken(error) and not self._is_renamed(error):
                     raise
+                # Attempts fence each other: after equal pauses they would do so again and again.
                 time.sleep(random.random() * _PAUSE_S)
         raise Fenced(f"{self._turn}: other attempts kept claiming the batch; start the query again")
 
@@ -238,6 +239,8 @@ def _way_of(claim: Claim) -> str:
 
 
 def _claim_position(claim: Claim) -> OffsetAndMetadata:
+    # The position is the batch plus one, because a position names what comes next. q: query, u: unit, s: sink,
+    # x: transactionalIdPrefix, r: rows. Short keys, because a broker limits the metadata (offset.metadata.max.bytes).
     said = {"q": claim.query, "u": claim.unit, "s": claim.sink, "x": claim.prefix, "r": claim.rows}
     metadata = json.dumps(said, separators=(",", ":"))
     return OffsetAndMetadata(claim.batch + 1, -1, metadata)

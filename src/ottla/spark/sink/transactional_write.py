@@ -243,6 +243,7 @@ def write_task_batch(
             attempt.write_rows(batch)
         return attempt.prepare_commit(sources())
     except Exception as error:
+        # A fenced attempt has no transaction any more: InitProducerId of the newer attempt has aborted it.
         if not isinstance(error, Fenced):
             attempt.give_up()
         raise
@@ -257,12 +258,14 @@ def make_markers(links: ConnectionCache) -> None:
 
     The driver calls it between batches: no marker is needed then, so that nothing is lost with a deleted topic.
     """
+    # The client remembers topics: without this a deleted topic would still seem to exist.
     links.cluster.forget_topics([MARKERS])
     try:
         links.cluster.topic(MARKERS)
     except RefusedError as error:
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
+        # One partition: markers are offsets committed for it, and no record is written. -1: the broker's default.
         made = Admin(links.cluster).create_topics([NewTopic(MARKERS, 1, -1, {"cleanup.policy": "compact"})])
         if not (isinstance(one := made[MARKERS], RefusedError) and one.code is ErrorCode.TOPIC_ALREADY_EXISTS):
             values_of(made)

@@ -71,6 +71,7 @@ class StickyResult(NamedTuple):
 
 def assign_sticky(topics: Topics, members: Subscriptions, claims: Mapping[str, Claim]) -> StickyResult:
     """Assign partitions. A claim of a member counts unless a member of a later generation claims the same partition."""
+    # Java iterates over a HashMap of members: ties are broken in its order, not in that of the names.
     order = hash_order(members)
     existing = {name: each for name, each in topics.items() if each and _is_wanted(name, members)}
     owned, doubtful = _owned_partitions(existing, order, members, claims)
@@ -102,6 +103,7 @@ def _owned_partitions(
         owned[member] = mine = []
         generation = claims[member].generation_or_none
         for tp in claims[member].partitions:
+            # The topic was deleted, or recreated with fewer partitions, since the member got it.
             if not 0 <= tp.partition < len(topics.get(tp.topic, ())):
                 continue
             other = owner.get(tp)
@@ -208,6 +210,7 @@ class _Constrained:
     def _count_extra(self) -> None:
         self._with_extra += 1
         if self._with_extra == self._extra:
+            # All extra partitions are given: no member with `least` may get one more.
             self._at_least.clear()
 
     def _unassigned_partitions(self) -> list[TopicPartition]:

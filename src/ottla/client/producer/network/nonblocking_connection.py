@@ -101,6 +101,7 @@ class Channel:
         self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
         parts = self._encode_frame(api_key, message, version)
         now = time.monotonic()
+        # Only the last piece has the tag: the request is written when that piece is.
         for part in parts[:-1]:
             self._out.append((part, None))
         self._out.append((parts[-1], None if answered else tag))

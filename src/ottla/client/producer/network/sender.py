@@ -269,6 +269,8 @@ class Sender:
 
         def then(outcome: Connection | ClientError) -> None:
             with self._shared.lock:
+                # `end_sending` sets closing_at under the same lock before it empties the inbox: a connection that opens
+                # late is closed by one of the two threads, never by none.
                 over = self.closing_at == 0.0
                 if not over:
                     self._inbox.append((node, outcome))
@@ -365,6 +367,7 @@ class Sender:
         if not known:
             self._open_any(now)
             return
+        # Brokers answer in order: the one with the fewest unanswered requests answers first (Java's leastLoadedNode).
         link = min(known, key=lambda link: len(link.awaited))
         if self._topics is not None:
             topics, self._topics = self._topics, None
@@ -448,6 +451,7 @@ class Sender:
             for index, stamp, whom in batch.callbacks or ():
                 metadata = metadata_of(batch, index, stamp) if batch.error is None else None
                 _call_user_code(whom, metadata, batch.error)
+            # Applications may keep futures, and with them batches, for long: only the outcome is kept for them.
             batch.callbacks = None
             batch.buffer = bytearray()
             batch.callbacks_done = True
