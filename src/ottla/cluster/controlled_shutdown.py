@@ -84,6 +84,7 @@ class ControlledShutdown:
                 logger.warning("controlled shutdown: not all leaderships are moved: %s; stopping nevertheless", problem)
                 done()
 
+        # The controller is looked up for each attempt: the one that received the last request may have stopped since.
         self._peers.send_request(
             self._fence.controller_id, request, _VERSION, config.controller_socket_timeout_ms, on_response, _LANE
         )

@@ -50,6 +50,8 @@ class ProducerIds:
             try:
                 yield from submit_multi("producer ids", [op])
             except Failure as failure:
+                # After a time-out the block may have been allocated. It is not used: the next claim starts after it.
+                # Skipped ids cost nothing, whereas one id for two producers would break their sequence numbers.
                 if failure.kind is not Kind.CONFLICT:
                     raise
             else:
@@ -63,6 +65,7 @@ class ProducerIds:
             start = decode_block(PRODUCER_ID_BLOCK, data).end + 1 if data else 0
         except BrokenNode as broken:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(broken)) from None
+        # A producer id is an int64, and so is the end of the block: the whole block has to fit.
         if start > 2**63 - 1 - BLOCK_SIZE:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "there are no producer ids left")
         return BlockNode(self._node_id, start, start + BLOCK_SIZE - 1)

@@ -104,6 +104,8 @@ class BrokerChanges:
         logger.info("controller: the registrations of brokers %s are gone; electing new leaders", brokers)
         tps = self._replicas_on(brokers)
         for broker in brokers:
+            # Before the elections: `online_replicas` counts the brokers of the context, so a dead leader would be kept
+            # as online.
             self._context.remove_broker(broker)
             self._core.channels.close_channel(broker)
         led = [tp for tp in tps if self._leader_of(tp) in brokers]
@@ -157,6 +159,8 @@ class BrokerChanges:
         known = self._context.brokers.get(broker)
         if known is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} is not registered")
+        # The process that sent this request has ended (KIP-380). Its successor, which is starting, must keep its
+        # leaderships.
         if broker_epoch is not None and broker_epoch < known.epoch:
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} has registered again since")
         # From now on the broker neither gets leaderships nor joins ISRs, even if the request fails halfway.
@@ -196,6 +200,7 @@ class BrokerChanges:
         for path, node in zip(paths, nodes, strict=True):
             if node is not None:
                 self._ask_replicas(path, node)
+        # Deleted last: if the term ends before this line, the next controller finds the events and asks again.
         yield from self._core.delete_nodes(paths)
 
     def _ask_replicas(self, path: str, node: Node) -> None:
@@ -228,6 +233,7 @@ class BrokerChanges:
         self._queue.submit_change("a newer controller", self._core.verify_epoch, urgent=True)
 
     def _check_suspects(self) -> Workflow[None]:
+        # Exchanged before the first wait: responses that arrive during the elections are collected for the next check.
         suspects, self._suspects = list(self._suspects), {}
         changed = set((yield from self._leaders.elect_missing(suspects)))
         self._core.channels.send_metadata([tp for tp in suspects if tp not in changed])
@@ -239,4 +245,6 @@ def _broker_image(broker: int, node: Node) -> BrokerImage | None:
     except BrokenNode as broken:
         logger.warning("controller: ignoring the registration of broker %d: %s", broker, broken)
         return None
+    # The czxid of the registration is the broker epoch (KIP-380): each registration gets a higher one, so a changed
+    # epoch shows a restart even if the node looks the same.
     return BrokerImage(broker, found.endpoints, found.rack, node.czxid, found.host, found.is_blank, found.incomplete)

@@ -150,6 +150,7 @@ class ControllerElector:
             self._on_other_controller(outcome)
         elif isinstance(outcome, ApiError):
             logger.error("controller: this broker cannot become the controller: %s", outcome.message)
+        # An expired session answers no request again; `start_competing` repeats the check in the next session.
         elif outcome.kind is not Kind.EXPIRED:
             self._purgatory.continue_after(RETRY_MS, self._check_election)
         if again:
@@ -198,8 +199,12 @@ class ControllerElector:
         claim = self._claim = encode_controller(self._node_id, self._clock.now().wall_ms)
         first = [] if broken is None else [Op("delete", CONTROLLER, version=broken.version)]
         if node is None:
+            # Created with version 0 and replaced in the same multi, so that the first election has the same put as all
+            # later ones.
             first.append(Op("create", CONTROLLER_EPOCH, b"0"))
         content = str(epoch + 1).encode()
+        # Both in one multi. With two writes, a crash in between would raise the epoch without a controller, or leave a
+        # controller whose epoch does not fence the one before it.
         ops = [*first, Op("put", CONTROLLER_EPOCH, content, version), Op("ephemeral", CONTROLLER, claim)]
         try:
             results = yield from submit_multi(_LANE, ops)

@@ -88,6 +88,8 @@ class LeaderElections:
         """
         reborn = [tp for tp in tps if self._has_restarted(tp)]
         doubtful = [broker for broker in self._context.brokers.values() if broker.is_blank or broker.incomplete]
+        # Before the restarted brokers are considered, so that the election below does not choose one that has lost its
+        # records.
         if doubtful:
             yield from self.remove_lost_replicas(reborn, doubtful)
         yield from self._commit_and_send(reborn, self._decide_restarted)
@@ -132,6 +134,8 @@ class LeaderElections:
 
     def elect_first_leaders(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """Elect the first leaders of new partitions, and have all their replicas create logs."""
+        # The first multi of a creation stores states that have a leader already. The elections below send only what
+        # they change, so their replicas would not learn of these partitions.
         self._core.channels.send_leaders([tp for tp in tps if not self.is_not_stored(tp)], is_new=True)
         yield from self.elect_missing(tps)
 
@@ -166,6 +170,8 @@ class LeaderElections:
     def _unclean_topics(self, topics: Iterable[str]) -> Workflow[dict[str, None]]:
         """The topics among these whose current settings allow unclean leaders."""
         names = list(topics)
+        # From the store, not from this broker's image, which may be older: an operator may just have forbidden unclean
+        # leaders.
         nodes = yield from self._core.read_nodes([topic_config_path(name) for name in names])
         default = self._core.config().topic_defaults.unclean_leader_election_enable
         return {name: None for name, node in zip(names, nodes, strict=True) if _allows_unclean(name, node, default)}
@@ -211,6 +217,7 @@ class LeaderElections:
             logger.warning("controller: ignoring a requested preferred election: %s", broken)
             return
         yield from self.elect_preferred([tp for tp in tps if self._context.find_partition(tp) is not None])
+        # With the version that was read: a request that the operator wrote during the election is not deleted unread.
         yield from self._core.try_write("controller", [Op("delete", PREFERRED_ELECTION, version=node.version)])
         yield from self._core.read_node(PREFERRED_ELECTION, on_change)
 
@@ -264,6 +271,8 @@ class LeaderElections:
     def _decide_unclean(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
         online = self._context.online_replicas(tp, partition.replicas)
         elected = offline_election(partition, online, True)
+        # A state without a leader is not written here: the caller would count the partition as changed and report
+        # success, where Kafka reports ELIGIBLE_LEADERS_NOT_AVAILABLE.
         return None if elected is None or elected.partition.leader == NO_LEADER else elected
 
 

@@ -107,6 +107,8 @@ class PartitionStateStore:
     def new_uuid(self) -> bytes:
         """16 random octets in the form of a version 4 UUID, which Kafka's own ids have."""
         octets = bytearray(self.entropy.random_bytes("uuids", 16))
+        # RFC 9562: the upper four bits of octet 6 are the version, 4; the upper two bits of octet 8 are the variant,
+        # binary 10.
         octets[6] = octets[6] & 0x0F | 0x40
         octets[8] = octets[8] & 0x3F | 0x80
         return bytes(octets)
@@ -297,6 +299,8 @@ class PartitionStateStore:
         position = len(versions)
         for change in reversed(batch):
             self.context.put_partition(change.tp, change.after._replace(state_version=versions[position - 1]))
+            # Counted before the mark of the parent is removed: without the mark the same change would count as two
+            # operations.
             position -= len(self._state_ops(change))
             self._has_parent.pop(change.tp, None)
 
@@ -304,10 +308,13 @@ class PartitionStateStore:
         """Read the states again after a multi failed. Returns the changes that were written in spite of the failure."""
         if failure.kind not in (*_TRANSIENT, Kind.CONFLICT):
             raise failure
+        # A conflict is an answer of the store, so the states can be read at once. Only a store that does not answer
+        # needs time.
         if failure.kind is not Kind.CONFLICT:
             yield from self.yield_turn(RETRY_MS)
         yield from self.verify_epoch()
         nodes = yield from self.refresh_states([change.tp for change in batch])
+        # The content includes the epoch of this term: an equal node is a write of this controller and of no other.
         return [
             change for change, node in zip(batch, nodes, strict=True) if node is not None and node.data == change.data
         ]

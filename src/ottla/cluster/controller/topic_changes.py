@@ -89,6 +89,8 @@ class TopicChanges:
             version = yield from self._watch_topic(topic.name)
             yield from self._put_partitions(topic, version, 0)
         finally:
+            # The name is among the topics of the context by now, unless the creation failed: at no moment does a second
+            # request for the same name find it free.
             self._context.creating.pop(topic.name, None)
         yield from self._elect_first_leaders(topic.name, [each.partition for each in topic.partitions])
         return topic
@@ -164,6 +166,8 @@ class TopicChanges:
             if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
                 raise
             found = yield from self._core.read_node(topic_path(name))
+            # The first operation writes the topic's node. If the node has that content, the multi succeeded and only
+            # its response was lost. With any other content nothing of this growth was written.
             if found is None or found.data != head[0].data:
                 raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has just changed; try again") from None
             version = found.version
@@ -324,6 +328,7 @@ class TopicChanges:
 
     def _apply_node(self, name: str, node: Node | None) -> Workflow[None]:
         topic = self._context.topics.get(name)
+        # The controller's own writes fire the watch as well. They have put the new version into the context already.
         if topic is None or node is None or node.version == topic.node_version:
             return
         plan = self._decode_plan(name, node)
