@@ -103,16 +103,16 @@ def test_results_add_up_and_tell_how_to_replay():
 
 
 CAUGHT: dict[str, tuple[int, tuple[str, ...]]] = {
-    "replication.truncate_by_epoch": (1, ()),
+    "replication.truncate_by_epoch": (2, ()),
     "replication.divergence_in_fetch": (1, ()),
-    "replication.epoch_fencing": (3, ()),
-    "replication.maximal_isr": (4, ()),
+    "replication.epoch_fencing": (2, ()),
+    "replication.maximal_isr": (2, ()),
     "replication.follower_sync_before_ack": (6, ("power loss of all", "preferred election")),
-    "controller.isr_only_election": (1, ()),
+    "controller.isr_only_election": (3, ()),
     "controller.last_isr_kept": (1, ()),
     "recovery_scan": (1, ()),
     "crc_check": (2, ()),
-    "dedupe": (1, ()),
+    "dedupe": (2, ()),
 }
 """Safeguards, a seed that detects their absence, and its kinds of faults (none: the seed draws them).
 
