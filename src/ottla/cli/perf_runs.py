@@ -82,9 +82,11 @@ def make_payloads(size: int, file: str | None, delimiter: str, *, monotonic: boo
     """Values without end. Raises click.UsageError for a file without any."""
     if monotonic:
         return (b"%d" % number for number in _count_up())
+    # A fixed seed: two runs send the same values, which compress equally well.
     draw = random.Random(0)
     if file is None:
         letters = range(65, 91)
+        # Drawing letters is slow, so a limited number of values is drawn before the run and repeated.
         some = max(1, min(1_000, _DRAWN_BYTES // size))
         return cycle([bytes(draw.choices(letters, k=size)) for _ in range(some)])
     parts = [part for part in Path(file).read_bytes().split(_unescape_delimiter(delimiter)) if part]
@@ -177,6 +179,7 @@ def _send_one(producer: Producer, load: Load, sent: Sent) -> int:
 
 
 def _start_clock(sent: Sent) -> None:
+    # `_stop_clock` adds the time of the end: the difference remains.
     sent.seconds, sent.cpu_s = -time.monotonic(), -time.process_time()
 
 
@@ -246,6 +249,7 @@ def read_all(topic: str, count: int, settings: ClientSettings, patience_s: float
             seen.records += records
             seen.size += size
             progress.add_progress(records, size)
+            # Time without partitions, as in a rebalance, does not count against the patience.
             last = time.monotonic() if records or absent is not None else last
         seen.seconds, seen.cpu_s = time.monotonic() - began, time.process_time() - cpu
     return seen

@@ -84,6 +84,8 @@ class BatchTransaction:
         is completed when this returns. Raises ClientError.
         """
         deadline = self._links.cluster.deadline()
+        # None, not a known id: with an id the coordinator serves only the present producer (KIP-360), without one it
+        # hands the transactional id over from any other.
         who = self._calls.init_producer_id(None, deadline)
         self._version = self._calls.protocol_version(deadline)
         self._identity = Identity(who.producer_id, who.epoch)

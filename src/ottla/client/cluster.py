@@ -154,6 +154,7 @@ class Cluster:
         return connection.wait_for_response(connection.send_request(build(version), version, response), deadline)
 
     def _may_retry(self, error: ClientError) -> bool:
+        # Before the first contact a wrong address is more likely than a dead cluster: report it at once.
         return error.retriable and not (isinstance(error, UnreachableError) and not self.view.nodes)
 
     def refresh(
@@ -170,10 +171,12 @@ class Cluster:
             everything: list[MetadataRequest.MetadataRequestTopic] | None = [] if version == 0 else None
             named = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics or ()]
             asked = everything if topics is None else named
+            # Before version 4 the field does not exist, and the broker creates missing topics by its own setting.
             return MetadataRequest(topics=asked, allow_auto_topic_creation=create or version < 4)
 
         answer = self.send_request(ApiKey.METADATA, build, MetadataResponse, deadline=deadline)
         newer = cluster_view(answer, "the metadata answer")
+        # An answer about all topics also shows which ones are gone; one about some topics must not remove the others.
         self.view = newer if topics is None else self.view.merge(newer)
         now = time.monotonic()
         self._asked_at.update(dict.fromkeys(newer.topics, now))

@@ -100,6 +100,8 @@ def _send_all(
         try:
             connection = cluster.connection(node, deadline)
             for call, partitions in question.send(connection, asked):
+                # Partitions whose request is on its way get their result from the answer: an error here is only about
+                # the rest.
                 left = [tp for tp in left if tp not in partitions]
                 yield connection, call, partitions
         except ClientError as error:
@@ -130,5 +132,6 @@ def _sort_results(
             failed[tp] = value
         else:
             results[tp] = value
+    # A partition without a result would otherwise stay in no list, and its caller would get a KeyError.
     if missing:
         raise MalformedReplyError(f"the response of {source} has no result for {min(missing)}")

@@ -112,6 +112,7 @@ class Sender:
         deadline = deadline or Deadline.after_ms(self._config.delivery_timeout_ms)
         if self._acks == 0:
             return self._send_unanswered(batches, deadline)
+        # A retry sends the same bytes, with the same sequence numbers: the broker recognizes a batch that it has.
         question: LeaderRequest[ProduceResponse, Appended] = LeaderRequest(
             "produce request",
             lambda connection, asked: self._send_requests(connection, asked, batches),

@@ -55,7 +55,9 @@ class BrokerProcess:
 
     def start_broker(self) -> None:
         """Start it on the same port as before, and wait until it is ready. Raises BrokerFailed."""
+        # The file of an earlier start would make this one look ready at once.
         self._ready.unlink(missing_ok=True)
+        # Spark's clients have the old address in their options, so the broker must come back on the same port.
         port = self.bootstrap.rpartition(":")[2] or "0"
         words = ["up", "--data", str(self._data), "--port", port, "--ready-file", str(self._ready)]
         with self._log.open("ab") as log:

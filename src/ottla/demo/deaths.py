@@ -49,6 +49,7 @@ class Deaths:
         """Kill a worker. If it had no task, Spark does not notice it, and the next poll kills another one."""
         stages = self._active_stages()
         for worker in _find_workers(self._java)[:1]:
+            # The worker may have ended between the listing and the signal.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(worker, signal.SIGKILL)
             if self._is_noticed(stages):
@@ -87,5 +88,6 @@ def _find_workers(java: int) -> list[int]:
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
     rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
     ours = {int(row[0]): int(row[1]) for row in rows if len(row) == 3 and _WORKER in row[2]}
+    # PySpark forks workers from a daemon process: the daemon is a child of Java, the workers are its children.
     daemons = {pid for pid, parent in ours.items() if parent == java}
     return sorted((pid for pid, parent in ours.items() if parent in daemons), reverse=True)

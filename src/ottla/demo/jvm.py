@@ -132,6 +132,8 @@ class SparkProcess:
                 "PYSPARK_PYTHON": sys.executable,
                 "SPARK_HOME": _pyspark_home(),
             }
+            # PySpark reads these variables once, when it connects; programs that this process starts must not inherit
+            # them.
             before = {key: os.environ.get(key) for key in ours}
             os.environ.update(ours)
             try:
@@ -149,6 +151,8 @@ class SparkProcess:
                 raise self.make_failure("Spark did not start")
             time.sleep(0.05)
         told = self._handover.read_bytes()
+        # Spark's PythonGatewayServer writes: port (int32) · length of the secret (int32) · secret in UTF-8. It renames
+        # the file when that is complete, so that it is never read half.
         size = int.from_bytes(told[4:8], "big")
         return int.from_bytes(told[:4], "big"), told[8 : 8 + size].decode("utf-8")
 
@@ -207,6 +211,7 @@ def _end_session(session: Any) -> None:
     with contextlib.suppress(Exception):
         session.stop()
     gateway = SparkContext._gateway
+    # PySpark keeps both after `stop`, and the next SparkContext would use the gateway that has ended.
     SparkContext._gateway = SparkContext._jvm = None
     with contextlib.suppress(Exception):
         gateway.shutdown()

@@ -61,6 +61,7 @@ def run_demo(progress: Progress, cores: int = 2) -> Outcome:
         progress.begin_step("broker")
         broker = stack.enter_context(BrokerProcess(directory / "broker"))
         spark = SparkProcess(directory, cores)
+        # Before Java is started, so that an interrupt during its start ends it as well.
         stack.callback(spark.stop_spark)
         spark.start_java()  # Java takes seconds to start: the next steps run meanwhile
         _create_topics(broker.bootstrap)

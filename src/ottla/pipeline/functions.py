@@ -109,6 +109,8 @@ class RowFunction:
             except Exception as error:  # noqa: BLE001 - any error of a user's function fails its record
                 failed.append(Failed(row, error))
             else:
+                # Only now, when all results of the record are valid: a failed record must not leave a part of its
+                # output.
                 for key, value, own in made:
                     keys.append(key)
                     values.append(value)
@@ -153,6 +155,7 @@ class BatchFunction:
                 raise BadOutput(f"{found.num_rows} rows with {ERROR} for {part.num_rows}: there must be one for each")
             reasons = reasons_of(found.column(ERROR))
             wrong = [Failed(row, StepSaid(reason)) for row, reason in reasons.items()]
+            # Failed rows leave before the limits are checked: a row that is marked need not be valid.
             found = found.filter(pa.array([row not in reasons for row in range(found.num_rows)], pa.bool_()))
         rows = to_rows(found)
         if (problem := next(iter(problems_of(rows, limits).values()), None)) is not None:
@@ -197,6 +200,7 @@ def records_of(batch: pa.RecordBatch, levels: Mapping[str, int]) -> Iterator[Rec
     for key, value, topic, partition, offset, micros, own in zip(*lists, strict=True):
         found = headers_of(own) if own else ()
         level = levels.get(topic, 0)
+        # Headers count only in retry topics: in the source they may come from another program's retries.
         first = (trails.read_trail(found).origin if level else None) or trails.Origin(
             topic, partition, offset, (micros or 0) // 1000
         )
@@ -289,6 +293,7 @@ def rows_of(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Header
 def _to_batch(found: Any) -> pa.RecordBatch:
     """The result of a batch function as one record batch. Raises BadOutput."""
     if isinstance(found, pa.Table):
+        # One batch, because problems are reported by the number of the row in it.
         batches = found.combine_chunks().to_batches()
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=found.schema)
     if isinstance(found, pa.RecordBatch):

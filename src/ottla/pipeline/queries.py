@@ -68,6 +68,7 @@ def sink_options(planned: Planned, pipeline: str, settings: Mapping[str, str]) -
     """The options of the step's sink; the column `topic` has the topic of each row."""
     step, scope = planned.step, planned.scope
     kafka = _kafka_options(settings)
+    # A record of the largest size must still fit when the headers of a retry are added.
     kafka.setdefault("kafka.max.request.size", str(max(1_048_576, step.limits.max_bytes) + ROOM_BYTES))
     once = {"exactlyOnce": scope.mode, "transactionalIdPrefix": f"{pipeline}-", "sink": step.name}
     # auto if the plan allows it: a task in which it is impossible after all logs that, and continues without.
@@ -93,6 +94,7 @@ def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -
     topic = F.col("topic")
     counts = {"rows_out": ~topic.isin([*retry, *dead]), "retries": topic.isin(retry), "dead": topic.isin(dead)}
     frame = frame.observe(METRICS, *(F.count_if(counts[name]).alias(name) for name in COUNTED))
+    # A whole batch is one transaction, and so the work of one task.
     return Planned(step, frame.repartition(1) if scope.mode == "batch" else frame, scope, options["kafka.group.id"])
 
 
@@ -181,6 +183,7 @@ def start_query(planned: Planned, pipeline: str, settings: Mapping[str, str], ch
     step = planned.step
     activate_session(planned.frame.sparkSession)  # a pipeline may be started from any thread
     _LOG.info("pipeline %s: step %s is %s", pipeline, step.name, planned.scope.guarantee)
+    # A path would shorten the `://` of a URL to one slash.
     directory = (
         f"{checkpoint.rstrip('/')}/{step.name}" if "://" in checkpoint else str(PurePosixPath(checkpoint) / step.name)
     )

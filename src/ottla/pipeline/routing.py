@@ -98,6 +98,7 @@ class Router:
         if ERROR in names:
             reasons = {row: StepSaid(why) for row, why in reasons_of(batch.column(names.index(ERROR))).items()}
         rows = to_rows(batch)
+        # The step's own reason replaces that of the limits: it is nearer to the cause.
         reasons = {**problems_of(rows, self.step.limits), **reasons}
         good = [row for row in range(rows.num_rows) if row not in reasons]
         chosen = rows.take(pa.array(good, pa.int64())) if reasons else rows
@@ -141,6 +142,8 @@ class Router:
         # The origin in the headers counts only in our retry topics: a record of the source is its own origin, also if
         # it came with headers of another program's retries.
         trail = trails.Trail(
+            # The next delivery: level 0 is the first one, so a record that failed at level 0 is delivered the second
+            # time.
             attempts=level + 2,
             due_ms=due_ms,
             first_ms=place[3] if before.first_ms is None else before.first_ms,

@@ -67,6 +67,7 @@ def scope_of(frame: Any) -> Scope:
     """Choose the unit from the plan of a streaming DataFrame."""
     if getattr(frame, "_jdf", None) is None:
         return Scope("batch", "a Spark Connect session does not show the plan")
+    # The analyzed plan: Spark makes the physical plan of a streaming query only when it runs a batch.
     wide = sorted(set(_plan_nodes(frame._jdf.queryExecution().analyzed())) - NARROW)
     if wide:
         return Scope("batch", f"rows change tasks: {', '.join(wide)}")

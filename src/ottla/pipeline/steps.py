@@ -260,6 +260,8 @@ def sort_steps(steps: Sequence[Step]) -> list[Step]:
     left, found = list(steps), []
     while left:
         made = {step.to for step in left}
+        # A step that reads its own output waits for no other. In a cycle no step is ready: the first defined one goes
+        # first.
         ready = next((step for step in left if not made & (set(step.sources) - {step.to})), left[0])
         left.remove(ready)
         found.append(ready)

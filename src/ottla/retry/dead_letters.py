@@ -216,6 +216,7 @@ class DeadLetters:
             else:
                 place = parse_position(tp, committed)
                 window = Window(place.low, place.handed)
+                # Retention or an earlier purge may have deleted the letters below.
                 window.advance_end(start)
             found[tp] = window
             self._consumer.seek(tp, start if settled else max(start, window.low))

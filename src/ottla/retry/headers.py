@@ -107,6 +107,7 @@ def failure_of(error: BaseException | str, stack: str | None = None) -> Failure:
     if isinstance(error, str):
         kind, colon, rest = error.partition(": ")
         return Failure(kind, rest, stack=stack) if colon else Failure(error, error, stack=stack)
+    # As in a traceback: the error of `raise … from`, else the one that was being handled.
     cause = error.__cause__ or error.__context__
     return Failure(_full_name(error), str(error), _full_name(cause) if cause is not None else None, stack)
 
@@ -215,6 +216,7 @@ def _encode_big_integer(value: int, names: Names) -> bytes:
     """
     if names.text:
         return str(value).encode()
+    # The sign needs a bit of its own: 127 fits in one byte, 128 takes two.
     found = value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
     return b"\0" + found if found.isdigit() else found
 

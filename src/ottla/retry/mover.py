@@ -287,6 +287,7 @@ class Mover:
             self._consumer.commit({tp: place.with_generation(generation)})
         # Retention may have deleted up to `start`: nothing before it can be read any more.
         window.advance_end(start)
+        # Last: a window that is visible must know the whole position, because forwarding commits it.
         self._windows[tp] = window
         self._consumer.seek(tp, max(start, window.end))
 

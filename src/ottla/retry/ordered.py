@@ -134,6 +134,7 @@ class OrderedRetrier:
         who = identify_record(record, read_trail(record.headers, self._names))
         due = None if who is None else self._order.blocked_until_ms(who)
         if who is not None and due is not None:
+            # One millisecond after the last earlier record: records of a key come due in their order.
             due = max(due, _now_ms()) + 1
             decision: Later | Dead = self._queue_record(record, due)
             self._order.add_waiting(who, due)
@@ -192,6 +193,7 @@ class OrderedRetrier:
 
     def _read_retry_topics(self, topics: set[str]) -> Iterator[ConsumerRecord]:
         for topic in topics:
+            # All but the last, which is the dead-letter topic: a dead letter blocks no key.
             for name in self._policy.topics(topic)[:-1]:
                 try:
                     with DeadLetters(self._settings, name, group=self._mover_group, names=self._names) as waiting:

@@ -101,6 +101,7 @@ class Backoff(NamedTuple):
     def delay_ms(self, failures: int) -> int:
         """The delay after this many failures, from 1."""
         try:
+            # A power of floats raises OverflowError, with a factor of 2 after about 1,000 failures.
             grown = self.first_ms * self.factor ** (failures - 1)
         except OverflowError:
             return self.max_ms
@@ -230,6 +231,7 @@ class RetryPolicy:
             return Dead(self.dead_topic(topic), "not an error to retry")
         if failures >= self.attempts:
             return Dead(self.dead_topic(topic), f"failed {failures} times")
+        # After the last delay further failures stay at the last level; a backoff has one level for all delays.
         level = min(failures, self.levels)
         ms = self.delay_ms(failures, draw) if delay is None else duration_ms(delay)
         return Later(retry_topic(topic, level), ms)

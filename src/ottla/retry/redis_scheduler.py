@@ -160,8 +160,10 @@ class RedisScheduler:
     def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:
         """Take over the state in Redis, if it belongs to the committed position; otherwise make a new one."""
         self.check_server()
+        # Keys with one hash tag are on one node of a Redis Cluster, which a script over several keys needs.
         tag = f"{{{self._prefix}:{tp.topic}:{tp.partition}}}"
         ours = _Open([f"{tag}:meta", f"{tag}:due", f"{tag}:leased"], secrets.token_hex(8), generation)
+        # A random generation: the state of an earlier run cannot have it by chance.
         fresh = secrets.token_hex(8)
         known, position, head = self._call_redis(
             lambda: self._redis.eval(_OPEN, 3, *ours.keys, ours.owner, low, generation, fresh)
@@ -174,6 +176,7 @@ class RedisScheduler:
     def _read_members(self, key: str) -> list[int]:
         found: list[int] = []
         while True:
+            # Pages by rank skip no member: only the owner changes the set, and this service has just become the owner.
             page = self._call_redis(lambda: self._redis.zrange(key, len(found), len(found) + _PAGE - 1))
             found.extend(map(int, page))
             if len(page) < _PAGE:
@@ -192,6 +195,8 @@ class RedisScheduler:
         pieces = [entries[at : at + _ARGUMENTS] for at in range(0, len(entries), _ARGUMENTS)] or [()]
         for number, piece in enumerate(pieces):
             last = number == len(pieces) - 1
+            # Only the last script moves the position: after a crash between two scripts the log is read again from the
+            # old position, and entries that are there already are not counted twice.
             self._run_script(tp, _ADD, position if last else "", *(number for entry in piece for number in entry))
 
     def claim(self, until_ms: int, limit: int) -> list[Ref]:
@@ -267,6 +272,7 @@ def _without_password(url: str) -> str:
 
 
 def _parse_time(text: Any) -> int | None:
+    # Redis returns scores as floating-point numbers, which are exact for milliseconds (below 2**53).
     return None if text == "" else int(float(text))
 
 

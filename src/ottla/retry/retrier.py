@@ -38,6 +38,7 @@ def create_topics(admin: Admin, policy: RetryPolicy, topic: str) -> list[str]:
     found = admin.describe_topics(wanted)
     missing = [name for name in wanted if _is_missing(found[name])]
     made = admin.create_topics([NewTopic(name, partitions) for name in missing])
+    # Several consumers may create the topics at the same time: one succeeds, for the others they exist.
     for name, result in made.items():
         if isinstance(result, ClientError) and not _is_existing_topic(result):
             raise result.with_traceback(None) from None
@@ -174,6 +175,7 @@ class Retrier(_Common):
             self._make_topics(self._producer, failed.origin)
         sent = self._producer.send(failed.topic, record.value, key=record.key, headers=failed.headers)
         if not self._producer.config.transactional_id:
+            # In a transaction the commit waits for the record: waiting here would cost a round trip for each one.
             sent.result()
         return failed.decision
 

@@ -290,6 +290,7 @@ def _blame_record(sent: Iterable[ForwardedRecord]) -> Iterator[None]:
         raise
     except ClientError as error:
         for item, route, future in sent:
+            # A future that is not done has no error of its own: it fails with the transaction, and is not the cause.
             failure = _send_error(future) if future.done() else None
             if isinstance(failure, RefusedError) and failure.code in _FINAL:
                 raise _RecordRefusedError(item, route, failure) from error

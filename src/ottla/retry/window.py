@@ -60,6 +60,7 @@ class Window:
         if offset < self.end:
             return False
         self.advance_end(offset)
+        # A record that was forwarded keeps its byte, 0, so that it stays a part of the runs.
         is_new = not self.was_forwarded(offset)
         self._states.append(is_new)
         self.waiting += is_new
@@ -164,6 +165,7 @@ class Window:
             del self._states[: self.low - self._base]
             self._base = self.low
         if self._handed and self.is_ready:
+            # Everything that an earlier run forwarded was read: from here on `_states` has it.
             self._handed, self._handed_end = bytearray(), 0
 
 

@@ -24,6 +24,7 @@ def cached_connections(config: ClientConfig) -> Iterator[ConnectionCache]:
     After an error responses may still arrive, which the next user would take for its own.
     """
     freeze_loaded_modules()
+    # Taken out while it is in use: a reader and a writer in one process then have connections of their own.
     links = _kept.pop(config, None) or ConnectionCache(config)
     try:
         yield links

@@ -81,6 +81,7 @@ def write_batch(
         raise BadOption("exactlyOnce", f"must be one of {', '.join(_SCOPES)} in write_batch, not {exactly_once!r}")
     _check_batch(frame, batch_id, sink)
     activate_session(frame.sparkSession)
+    # One partition is one task, and so one transaction for the whole batch.
     rows = frame.repartition(1) if exactly_once == "batch" else frame
     said = {**options, "sink": sink, "exactlyOnce": exactly_once}
     if exactly_once == "partition" and comes_from_stable_cache(frame):

@@ -73,6 +73,7 @@ class GroupOffsets:
             self._last_committed = dict(offsets)
             self._repeat = Deadline.after_ms(_REPEAT_MS) if again else self._repeat
             return
+        # A trigger waits for the commit, so a coordinator that is away must not slow down every batch.
         self._not_before = Deadline.after_ms(_PAUSE_MS)
         _LOG.warning(
             "spark source: the offsets of the query were not committed to group %s: %s. The query continues from its "

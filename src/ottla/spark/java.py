@@ -67,6 +67,7 @@ def find_java(environment: Mapping[str, str]) -> str | None:
         for home in _installed_homes(environment)
         if (number := read_java_version(home) or 0) >= OLDEST
     ]
+    # The oldest suitable version, with which Spark is tested most.
     return min(found)[1] if found else None
 
 

@@ -132,6 +132,7 @@ def ranges_of(start: Mapping[str, Any], end: Mapping[str, Any], explicit_start: 
                 "began is not known: name startingOffsets for every partition as JSON, or use a new checkpoint"
             )
         first = found
+    # `new` comes last: a partition that was created again begins below its old position.
     first = {**first, **last.new}
     missing = sorted(tp for tp in last.offsets if tp not in first)
     if missing:
@@ -166,6 +167,7 @@ def _split_at_least(ranges: list[Range], counts: list[int], least: int) -> list[
 
 
 def _cut_range(one: Range, count: int) -> list[Range]:
+    # Integers only: a replay of the batch must cut the same ranges.
     edges = [one.start + one.size * number // count for number in range(count + 1)]
     return [Range(one.tp, low, high) for low, high in pairwise(edges)]
 

@@ -99,6 +99,8 @@ def hold_notes(notes: Path, task: int) -> Iterator[None]:
         yield
         return
     try:
+        # `_sweep_notes` needs an exclusive lock to remove the file. The system releases this one when the process ends,
+        # also after SIGKILL.
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
     finally:

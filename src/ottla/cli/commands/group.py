@@ -204,6 +204,7 @@ def _parse_where(given: Mapping[str, Any]) -> tuple[Bound, int | None]:
     from ottla.cli.reading.offset_grammar import END, START, parse_range
 
     said = {name: value for name, value in given.items() if value not in (None, False)}
+    # Two of them could contradict each other, and click cannot express that one is required.
     if len(said) != 1:
         raise click.UsageError("give one new offset: --to, --to-earliest, --to-latest, --to-offset, --shift-by, …")
     name, value = next(iter(said.items()))

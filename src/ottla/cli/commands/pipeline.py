@@ -124,6 +124,7 @@ def run(
             return
         if not checkpoint:
             raise click.UsageError("name a directory with --checkpoint, or show the plan with --dry-run")
+        # Java runs in a temporary directory, and would resolve a relative path there.
         place = checkpoint if "://" in checkpoint else os.path.abspath(checkpoint)
         settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
         with _spark_session(module, cores, settings) as session:

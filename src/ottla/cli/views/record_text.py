@@ -127,6 +127,8 @@ def _refuse_constant(name: str) -> Parsed:
     raise ValueError(f"{name} is not JSON")
 
 
+# Numbers and objects stay as they were written: a value that is a document must keep its digits, the order of its
+# names and repeated names, or `consume` and `produce` would change it.
 _parse = json.JSONDecoder(
     object_pairs_hook=_Object, parse_float=_Number, parse_int=_Number, parse_constant=_refuse_constant
 ).decode

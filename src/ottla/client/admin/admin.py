@@ -240,6 +240,7 @@ class Admin(PartitionAdmin):
                 item.name: refused_error(item.error_code, f"topic {item.name}", item.error_message)
                 for item in ask(left, deadline)
             }
+            # A topic without a result would otherwise count as created or deleted.
             if set(found) != set(left):
                 raise MalformedReplyError(f"the response to {what} does not list the requested topics")
             failed |= {name: error for name, error in found.items() if error is not None}
@@ -263,6 +264,7 @@ def _creatable_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
     ]
     return CreateTopicsRequest.CreatableTopic(
         name=topic.name,
+        # The protocol takes either numbers or an assignment: with an assignment both numbers must be -1.
         num_partitions=-1 if assignments else topic.partitions,
         replication_factor=-1 if assignments else topic.replication_factor,
         assignments=assignments,

@@ -152,6 +152,7 @@ class GroupAdmin:
 
         def build(version: int) -> OffsetFetchRequest:
             if version >= 8:
+                # null topics mean all partitions with a committed offset; an empty list would mean none.
                 everything = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=None)
                 return OffsetFetchRequest(groups=[everything])
             return OffsetFetchRequest(group_id=group_id, topics=None)
@@ -202,6 +203,7 @@ class GroupAdmin:
         def refused(answer: OffsetCommitResponse) -> RefusedError | None:
             """Retry only if all partitions have the same retriable error."""
             codes = {part.error_code for topic in answer.topics for part in topic.partitions}
+            # With several codes some partitions may be done: a retry of the whole request would hide their results.
             error = refused_error(next(iter(codes)), f"group {group_id}") if len(codes) == 1 else None
             return error if error is not None and error.retriable else None
 

@@ -105,6 +105,7 @@ class TransactionAdmin:
                 continue
             for each in answer.transaction_states:
                 row = TransactionListed(each.transactional_id, node, each.producer_id, each.transaction_state)
+                # An id may be listed twice while its coordinator moves: the last answer counts.
                 found[each.transactional_id] = row
         return [found[name] for name in sorted(found)], failed
 

@@ -121,6 +121,7 @@ class ConsumerThread:
     def _seek_back(self, first: Mapping[TopicPartition, int]) -> None:
         assigned = self._blocking.assignment()
         for tp, offset in first.items():
+            # A rebalance may have taken the partition meanwhile: its next owner begins at the committed position.
             if tp in assigned:
                 self._blocking.seek(tp, offset)
 

@@ -104,6 +104,8 @@ def decode_batches(
     checks checksums and transactions. `max_bytes` bounds the decompressed size. Raises CorruptRecord for bytes that no
     correct producer sends; every position is checked before it is used.
     """
+    # Brokers return whole batches: the first may begin before `start`, the last may end after `end`. Batches outside
+    # are not decompressed, and single records are left out below, after decoding.
     at = np.array(batches, np.int64)
     heads = _batch_headers(_readonly_bytes(view), at)
     base = heads["base_offset"].astype(np.int64)
@@ -177,6 +179,7 @@ def _decompress_batches(view: memoryview, spans: Ints, codecs: Ints, max_bytes: 
     for codec, (start, end, _, _) in zip(codecs.tolist(), spans.tolist(), strict=True):
         piece = view[start:end]
         pieces.append(decompress(codec, piece, max_bytes) if codec else piece)
+        # Each batch may use what the ones before have left, so that the limit holds for all batches of the call together.
         max_bytes = max(0, max_bytes - len(pieces[-1]))
     spans[:, 1] = np.cumsum([len(piece) for piece in pieces])
     spans[0, 0], spans[1:, 0] = 0, spans[:-1, 1]
@@ -189,6 +192,7 @@ def _offsets_and_times(heads: Any, rows: Ints) -> tuple[Ints, Ints, npt.NDArray[
     lines = np.empty((len(heads), 4), np.int64)
     lines[:, 0] = heads["record_count"]
     lines[:, 1] = heads["base_offset"]
+    # LogAppendTime: all records have the batch's max timestamp, and their deltas do not count.
     lines[:, 2] = np.where(by_broker, heads["max_timestamp"], heads["base_timestamp"])
     lines[:, 3] = ~by_broker
     count = rows.shape[1]
@@ -212,6 +216,7 @@ def _binary_array(data: Bytes, at: Ints, size: Ints) -> pa.Array:
         return pa.nulls(count, pa.binary())
     at, size = np.ascontiguousarray(at), np.ascontiguousarray(size)
     null = size < 0 if int(size.min()) < 0 else None
+    # A null has the length -1, so the sum is short by one for each of them.
     out = _empty_array(int(size.sum()) + (0 if null is None else int(null.sum())), np.uint8)
     ends = _empty_array(count + 1, np.int32)
     record_loops().gather(data, at, size, ends, out)
@@ -356,6 +361,8 @@ def _seal_batches(
 def _write_header(data: memoryview, codec: int, count: int, times: Sequence[int], producer: Producer) -> None:
     attributes = codec | (layout.TRANSACTIONAL if producer.transactional else 0)
     who = (producer.id, producer.epoch, producer.sequence)
+    # Base offset 0, length after the first 12 bytes, leader epoch -1, magic 2, CRC 0: the broker sets the first and the
+    # third, and the CRC is computed when the rest is there.
     _HEADER.pack_into(data, 0, 0, len(data) - 12, -1, 2, 0, attributes, count - 1, *times, *who, count)
     layout.seal_crc(data, 0, len(data))
 
@@ -368,6 +375,7 @@ def fields_of(array: pa.Array) -> tuple[Bytes, Ints]:
     array = array.cast(pa.binary())
     places = np.empty((2, count), np.int64)
     _valid, ends, data = array.buffers()
+    # A slice of an Arrow array shares the buffers: its rows begin at `offset`, and each offset takes four bytes.
     edges = np.frombuffer(ends, np.int32, count + 1, array.offset * 4).astype(np.int64)
     places[0] = edges[:-1]
     places[1] = np.diff(edges)

@@ -44,6 +44,7 @@ class Pool:
             connection.close_connection()
             self._note_failure(place)
             raise
+        # An interrupt is no failure of the broker, so its address gets no backoff.
         except BaseException:
             connection.close_connection()
             raise
@@ -112,5 +113,6 @@ class Pool:
     def _note_failure(self, place: _Place) -> None:
         count = self._failures.get(place, (0, 0.0))[0]
         first, most = self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms
+        # With jitter, so that the clients of a broker that restarts do not all come back at the same moment.
         pause = backoff_ms(first, most, count, random.random()) / 1000
         self._failures[place] = (count + 1, time.monotonic() + pause)

@@ -156,6 +156,7 @@ class Consumer:
         LogTruncatedError, DeserializationError, CorruptBatchError; DeadlineError if no read succeeded for
         `default.api.timeout.ms`. The position does not pass a record that was not returned."""
         with self._guard:
+            # Records of an abandoned iteration come first, but not before a rebalance, which may take their partitions.
             if self._ahead and not self.has_news():
                 return self._ahead.take_all()
             self._ahead.give_back_to(self._reader)
@@ -335,6 +336,7 @@ class Consumer:
                 self._ahead.give_back_to(self._reader)
                 self._coordinator.leave_group(deadline)
             finally:
+                # Before the rest is closed: a callback that failed must not leave a consumer that looks open.
                 self._guard.closed = True
                 self._coordinator.close_group(deadline)
                 self._reader.stop_fetching()
@@ -370,6 +372,7 @@ class _SingleThreadGuard:
             raise UsageError("this consumer was made before the process forked", "Make a new one in the child process")
         if self.closed:
             raise UsageError("this consumer is closed", "Make a new one")
+        # The check finds mistakes and is not a lock: two threads at the same moment may both pass.
         me = threading.get_ident()
         if self._owner not in (0, me):
             raise UsageError(

@@ -71,6 +71,8 @@ def epoch_ends(
             replica_id=_CONSUMER,
             topics=[OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=n, partitions=p) for n, p in topics.items()],
         )
+        # Version 3 allows consumers without the right to the whole cluster (KIP-320): it needs only Describe on the
+        # topic.
         version = connection.choose_version(ApiKey.OFFSET_FOR_LEADER_EPOCH, at_least=3)
         yield connection.send_request(request, version, OffsetForLeaderEpochResponse), asked
 
@@ -368,6 +370,7 @@ class FetchPositions:
             if fetched.error is not None:
                 self._on_failed(fetched.tp, place, fetched.error, deadline)
                 continue
+            # The end is kept also when no records came: the lag must show progress past markers.
             place.end = fetched.end_offset
             if fetched.records:
                 found.append(fetched)
@@ -449,6 +452,7 @@ class FetchPositions:
     def _stop_partition(self, tp: TopicPartition) -> None:
         """Stop fetching a partition, and drop fetched records that were not handed out."""
         self._fetcher.remove(tp)
+        # Their positions were not moved yet, so these records are fetched again when the partition is read again.
         self._ready = deque(each for each in self._ready if each.fetched.tp != tp)
 
     def _start_partition(self, tp: TopicPartition, place: _PartitionPosition) -> None:

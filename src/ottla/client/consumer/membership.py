@@ -132,6 +132,8 @@ class Membership:
         """Ask for a rebalance, because something that the assignment depends on has changed (partitions of a topic)."""
         if self.phase is Phase.STABLE:
             self._prepare_rejoin(reason)
+        # The coordinator answers only one JoinGroup of a member at a time: remember the reason, and join again after
+        # it.
         elif self.phase in (Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING):
             self._next_rejoin_reason = reason
 
@@ -203,6 +205,8 @@ class Membership:
         if self.phase in (Phase.IDLE, Phase.FAILED) or self._poll_timed_out:
             return float("inf")
         due = [self._last_poll + self.settings.max_poll_interval]
+        # In these states only the backoff counts: READY sends no heartbeats, and without a coordinator there is no
+        # session to keep.
         if self.phase is Phase.READY if self._coordinator else not self._finding_coordinator:
             due.append(self._not_before)
         elif self._coordinator and self._sends_heartbeats:
@@ -226,6 +230,7 @@ class Membership:
 
     def _on_poll_timeout(self) -> None:
         """The application did not poll in time: leave, so that others get its partitions. The next poll joins again."""
+        # Set before leaving: no look-up of the coordinator begins until the application polls again.
         self._poll_timed_out = True
         if self.member.member_id:
             self._leave_group("the application did not call poll within max.poll.interval.ms")
@@ -402,6 +407,7 @@ class Membership:
         self._last_answer = now
         self._next_heartbeat = now + self.settings.heartbeat_interval
         self._revocation.reset_generation()
+        # A follower syncs at once without an assignment: the coordinator answers when it has the leader's.
         if answer.leader != answer.member_id:
             self._send_sync(now, {})
             return
@@ -427,6 +433,7 @@ class Membership:
         try:
             partitions = decode_assignment(assignment)
         except MalformedReplyError as error:
+            # Without partitions nothing is read in the wrong place; `failure` has the reason for the application.
             partitions = ()
             self.failure = error
             self._actions.append(Failed(error))

@@ -78,6 +78,7 @@ def whole_batches(records: memoryview, tp: TopicPartition, fetch_offset: int) ->
             break
         if delta < 0 or base + delta < next_offset or (pos and base < next_offset):
             raise CorruptBatchError(f"{tp}: a batch with offsets {base} to {base + delta} instead of {next_offset}")
+        # The header counts, not the last record: compaction keeps the last offset of a batch when it removes records.
         next_offset = base + delta + 1
         pos += LOG_OVERHEAD + length
     if not pos:

@@ -189,12 +189,16 @@ class Fetcher:
 
     def _send_due(self) -> None:
         """Send a fetch to every broker that has data to fetch and no unanswered request."""
+        # A partition in an unanswered request is not requested again: the second answer would bring the same records, and
+        # be dropped.
         in_flight = {tp for flight in self._flights.values() for tp in flight.asked}
         due = [tp for tp in self._due_partitions() if tp not in in_flight]
         if not due:
             return
         by_leader, without = self._cluster.leaders(due, Deadline.after_ms(self._config.default_api_timeout_ms))
         for node, partitions in self._by_node(by_leader).items():
+            # One request per broker: the next one is sent when this is answered, with all partitions that are due by
+            # then.
             if node not in self._flights:
                 self._send_to_node(node, {tp: self._positions[tp] for tp in partitions})
         for tp, error in without.items():
@@ -313,6 +317,8 @@ class Fetcher:
         if failed:
             self._retry_partitions(failed, next(iter(failed.values())))
         else:
+            # An answer without failures ends the series of attempts: the next error begins with the first backoff
+            # again.
             self._retries = None
         return [result for result in results if result.tp not in failed and self._accept_result(result)]
 

@@ -76,6 +76,7 @@ class FetchSession:
         if self.epoch == FULL_EPOCH or by_id != self._by_id or replaced:
             self.epoch, self._by_id, self._sent_rows = FULL_EPOCH, by_id, dict(wanted)
             return FetchSessionRequest(self.session_id, FULL_EPOCH, wanted, {})
+        # The broker remembers offsets as well: a partition that got no records is not named again (KIP-227).
         changed = {tp: row for tp, row in wanted.items() if told.get(tp) != row}
         forgotten = {tp: row for tp, row in told.items() if tp not in wanted}
         self._sent_rows = dict(wanted)
@@ -94,6 +95,7 @@ class FetchSession:
         elif session_id != self.session_id:
             self.epoch = FULL_EPOCH
         else:
+            # After the largest epoch comes 1: 0 would ask for a new session (KIP-227).
             self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
 
     def on_lost(self) -> None:

@@ -199,6 +199,7 @@ class RecordAccumulator:
             lane.sent += len(first.buffer)
             self._seal_batch(first)
         lane.take_batch(identity)
+        # Removed and added again, so that the partitions take turns when a request cannot hold all of them.
         del self.waiting[lane]
         if lane.queue:
             self.waiting[lane] = None  # now the last one

@@ -187,6 +187,7 @@ class ProducerCore:
                 else:
                     connect.add(node)
             wake_at = min(wake_at, due.wake_at)
+            # Only with records to send: a producer that never sends takes no id.
             if self.identity is None and self._asks_for_id and self.accumulator.waiting:
                 need_id = self._needs_id(now)
                 wake_at = wake_at if need_id or self._asking_id else min(wake_at, self._id_not_before)
@@ -336,13 +337,16 @@ class ProducerCore:
     def on_no_producer_id(self, now: float, error: ClientError) -> None:
         """The request for a producer id failed. If the error is not retriable, all batches fail."""
         self._asking_id = False
+        # Without a pause a coordinator that is starting would get a request in every round.
         self._id_not_before = now + self._backoff_s(self._id_attempts)
         self._id_attempts += 1
+        # Without an id no batch can be sent, and another request would get the same answer.
         if not error.retriable:
             self.fail_all(error)
 
     def give_up(self, error: ClientError) -> None:
         """The transaction is lost: every batch fails with `error`, unanswered ones when their answer comes."""
+        # Unanswered batches stay: until their answers come, the broker may still append them to the transaction.
         self._giving_up = error
         for batch in list(self.accumulator.incomplete):
             if not batch.on_wire:
@@ -354,6 +358,7 @@ class ProducerCore:
         assert not self.accumulator.incomplete
         self.identity = identity
         self._giving_up = None
+        # A new epoch begins at sequence number 0 in every partition, which closes all gaps.
         self._broken_queues.clear()
         for lane in self.accumulator.lanes.values():
             lane.clear_gaps()
@@ -440,6 +445,7 @@ class ProducerCore:
         batch.error = error
         batch.retry_at = now + self._backoff_s(batch.attempts - 1)
         self.counts.records_retried += batch.count
+        # In its place by sequence number, so that the order of the partition is kept.
         lane.give_back(batch)
         self.accumulator.update_readiness(lane)
 

@@ -209,6 +209,7 @@ class PartitionQueue:
         fail with an unknown outcome.
         """
         assert not self.on_wire
+        # Under a new epoch the broker cannot recognize these batches as repetitions any more.
         doubtful = [batch for batch in self.in_flight if batch.uncertain]
         for batch in doubtful:
             self.forget_batch(batch)
@@ -226,6 +227,7 @@ class PartitionQueue:
     def _number_batch(self, batch: ProducerBatch) -> None:
         assert self.identity is not None
         batch.put_identity(*self.identity, self._next)
+        # Sequence numbers start again in a new epoch; the ordinal does not, so that `_in_window` counts over epochs.
         batch.ordinal = self._count
         self._count += 1
         self._next = (self._next + batch.count) & _MASK

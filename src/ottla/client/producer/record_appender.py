@@ -136,6 +136,8 @@ class RecordAppender:
         if partition is None and self.partitioner is not None:
             partition = self.partitioner(topic.name, key, value, list(partitions), topic.led)
         elif partition is None and key is not None and not self._config.partitioner_ignore_keys:
+            # All partitions count, also those without a leader: the partition of a key must not depend on the brokers'
+            # state.
             return partition_of_key(_bytes_of_key(key), len(partitions))
         elif partition is None:
             return self._core.sticky_partition(topic)

@@ -150,6 +150,8 @@ class TransactionalProducer:
         """
         until = min(until, time.monotonic() + self._block_s)
         left = seconds_left(until)
+        # Another thread may be in a call about the transaction, and close must not wait longer for it than it was
+        # given.
         if not left or not self._turn.acquire(timeout=left):
             return
         try:

@@ -73,6 +73,7 @@ class Changelog:
         self._topics.ensure_topics()
         producer = Producer({**self._settings, "transactional.id": f"ottla-changelog-{self.topic}"})
         try:
+            # Fence first, read then: an earlier job could otherwise commit after the state was read.
             producer.init_transactions()
             positions, state = self._topics.read_positions(), self._topics.read_state()
             # State without positions would be counted twice: every record would look new.
@@ -108,6 +109,7 @@ class Changelog:
         self._open_producer()
         found: dict[str, dict[str, int]] = {}
         for tp in self._topics.source_partitions(topics):
+            # -2 is Spark's number for the earliest offset.
             found.setdefault(tp.topic, {})[str(tp.partition)] = self._positions.get(tp, -2)
         return json.dumps(found)
 
@@ -147,6 +149,7 @@ class Changelog:
             if key is None:
                 raise UsageError("a row has no key", "Filter such rows, or give them one")
             changes[key] = merge(changes[key] if key in changes else self._state.get(key), row)
+        # An unchanged key needs no record: its last one is still in the compacted topic.
         changes = {key: value for key, value in changes.items() if self._state.get(key) != value}
         if ends:
             self._commit_changes(producer, changes, ends)
@@ -173,6 +176,8 @@ class Changelog:
                 self._state.pop(key, None)
             else:
                 self._state[key] = value
+        # State and positions in memory change only after the commit; after an error both are read from the topics
+        # again.
         self._positions |= ends
 
     def _open_producer(self) -> Producer:
@@ -186,6 +191,7 @@ class Changelog:
         producer, self._producer = self._producer, None
         self._state, self._positions = {}, {}
         if producer is not None:
+            # 0: an open transaction is not aborted here. The next `init_transactions` of this id aborts it.
             producer.close(0)
 
 

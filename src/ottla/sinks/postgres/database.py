@@ -47,6 +47,7 @@ class Database:
         self._connection: Connection | None = None
 
     def __getstate__(self) -> tuple[str, float, int]:
+        # A connection cannot be pickled: the copy opens its own.
         return self._conninfo, self._patience_s, self._idle_ms
 
     def __setstate__(self, state: tuple[str, float, int]) -> None:
@@ -74,6 +75,7 @@ class Database:
             except psycopg.OperationalError as error:
                 if isinstance(error, _NOT_PASSING):
                     raise
+                # A deadlock or a serialization failure ends only the transaction: the connection can be used again.
                 self._drop_if_broken()
                 problem = error
             if time.monotonic() + wait_s > deadline:
@@ -90,6 +92,8 @@ class Database:
     def _open_connection(self) -> Connection:
         if self._connection is None or self._connection.closed:
             try:
+                # Autocommit: otherwise psycopg begins a transaction with the first statement, and its rollback would
+                # undo the SET below.
                 self._connection = psycopg.connect(_with_defaults(self._conninfo), autocommit=True)
             except psycopg.OperationalError as error:
                 if any(each in str(error) for each in _HOPELESS):

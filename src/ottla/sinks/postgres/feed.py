@@ -76,6 +76,7 @@ class Feed:
         ends: dict[TopicPartition, int] = {}
         for each in fresh:
             tp = TopicPartition(each.topic, each.partition)
+            # Callers may pass the records of a partition in any order.
             ends[tp] = max(ends.get(tp, 0), each.offset + 1)
         self.write_to(ends, lambda cursor: store(cursor, fresh))
         return len(fresh)
@@ -97,6 +98,7 @@ class Feed:
             except _Changed:
                 continue
             break
+        # Only after the commit: while its outcome is unknown, a repetition compares the table with the old values.
         self._mine |= {tp: self._mine[tp]._replace(next_offset=offset) for tp, offset in offsets.items()}
 
     def _write_rows(
@@ -115,8 +117,10 @@ class Feed:
 
     def _check_partition(self, tp: TopicPartition, stored: Stored | None) -> None:
         mine = self._mine[tp]
+        # The claim inserted the row, so it was deleted since (`forget`, or by hand).
         if stored is None:
             raise OffsetsMoved(tp, mine.next_offset, None)
+        # The epoch comes before the offset: another owner moves both, and its claim is the cause to report.
         if stored.epoch > mine.epoch:
             raise Superseded(tp, mine.epoch, stored.epoch)
         if stored != mine:

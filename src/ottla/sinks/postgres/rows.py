@@ -64,6 +64,7 @@ class Rows(NamedTuple):
         self.write(cursor, batch.columns, spark_rows(batch))
 
     def _merge_rows(self, cursor: Cursor, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        # COPY has no ON CONFLICT, so rows are copied into a table without constraints, and merged from there.
         table, names = table_name(self.table), _list_columns(columns)
         cursor.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
@@ -72,6 +73,7 @@ class Rows(NamedTuple):
         )
         _copy_rows(cursor, _TEMPORARY, columns, rows)
         others = [sql.Identifier(each) for each in columns if each not in self.key]
+        # With key columns only there is nothing to update: an existing row equals the new one.
         change = sql.SQL("NOTHING")
         if self.conflict == "update" and others:
             sets = sql.SQL(", ").join([sql.SQL("{0} = EXCLUDED.{0}").format(each) for each in others])
@@ -110,6 +112,7 @@ def _zone_converter(moments: Sequence[int]) -> Callable[[Sequence[Any]], Sequenc
         values = list(row)
         for index in moments:
             if isinstance(values[index], datetime):
+                # `astimezone` takes a time without a zone as local time, which is what PySpark returns.
                 values[index] = values[index].astimezone(UTC)
         return values
 

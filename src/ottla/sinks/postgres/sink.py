@@ -66,8 +66,10 @@ class Batches:
         if last is not None and batch_id <= last.batch_id:
             return  # it is stored: a replay, or a commit whose response was lost
         expected = self._first if last is None else last.batch_id + 1
+        # `first_batch` may follow a gap: the user has named the batch with which the results continue.
         if batch_id not in (expected, self._first):
             raise BatchesMissing(self._sink, None if last is None else last.batch_id, batch_id)
+        # The lock is taken after the writing, so that a driver that hangs in `store` does not block the next one.
         self._store(cursor, batch, batch_id)
         if not self._tables.next_batch(cursor, last, LastBatch(query, batch_id)):
             raise _Changed

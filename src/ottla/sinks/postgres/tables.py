@@ -27,11 +27,13 @@ _CREATE: Final = (
     """CREATE TABLE IF NOT EXISTS {batches} (
         sink text PRIMARY KEY, query_id text NOT NULL, batch_id bigint NOT NULL)""",
 )
+# The insert locks the row until the commit: of two claims at the same time, the later one gets the higher epoch.
 _CLAIM: Final = """INSERT INTO {offsets} AS o (sink, topic, partition, epoch) VALUES (%s, %s, %s, 1)
     ON CONFLICT (sink, topic, partition) DO UPDATE SET epoch = o.epoch + 1 RETURNING next_offset, epoch"""
 _ALL: Final = "SELECT topic, partition, next_offset, epoch FROM {offsets} WHERE sink = %s"
 _SOME: Final = """SELECT topic, partition, next_offset, epoch FROM {offsets} WHERE sink = %s
     AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::integer[]))"""
+# IS NOT DISTINCT FROM: next_offset is null before the first write, and `= NULL` is never true.
 _MOVE: Final = """UPDATE {offsets} SET next_offset = %s WHERE sink = %s AND topic = %s AND partition = %s
     AND epoch = %s AND next_offset IS NOT DISTINCT FROM %s"""
 _LAST: Final = "SELECT query_id, batch_id FROM {batches} WHERE sink = %s"
@@ -97,6 +99,7 @@ class Tables:
         self, cursor: Cursor, before: Mapping[TopicPartition, Stored], after: Mapping[TopicPartition, int]
     ) -> bool:
         """The optimistic lock: move offsets that are still as in `before`. False when one is not: roll back then."""
+        # In the order of `claim_partitions`, so that a write and a claim cannot deadlock.
         for tp in sorted(after):
             values = (after[tp], self._sink, *tp, before[tp].epoch, before[tp].next_offset)
             if cursor.execute(self._statement(_MOVE), values).rowcount != 1:

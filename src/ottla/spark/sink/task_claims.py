@@ -119,6 +119,7 @@ class Claims:
             return
         send_marker(transaction, self._name, _claim_position(self._wanted))
         end_transaction(self._links, transaction.prepared_transaction(), commit=True)
+        # After the commit: only a claim that other attempts can read binds this one.
         self._found = self._wanted
 
     def _fits_claim(self, found: Claim | None) -> bool:

@@ -114,6 +114,8 @@ class _Writer:
             if not whole:
                 _check_same_parts(task, turn, outcome, rows)
             return Written(outcome.rows)
+        # By partition the task commits itself: Spark may never call `commit` on the driver, for instance after a crash,
+        # and the marker then shows the next attempt that the rows are there.
         if outcome is not None and not whole:
             attempt.commit_prepared(outcome)
         return Written(attempt.rows, outcome if whole else None)
@@ -164,6 +166,7 @@ def _check_same_parts(task: Task, turn: TaskBatch, marker: Marker, rest: Iterabl
     """
     if marker.parts is None:
         return
+    # Reading the rows makes the readers of this task leave their notes.
     deque(rest, maxlen=0)
     if marker.parts != (now := _read_parts(task)):
         read = "other partitions of the source" if now is not None else "its rows from a shuffle or a cache"

@@ -72,6 +72,7 @@ class Rows:
         self._options = options
         self._codec = CODECS[options.client.compression_type]
         self._identity = identity
+        # A random beginning: otherwise small tasks would all write their rows to the first partitions.
         self._turn = random.randrange(1 << 16)
 
     def encode_rows(self, batch: pa.RecordBatch) -> dict[TopicPartition, Queue]:
@@ -116,6 +117,7 @@ class Rows:
         free = np.nonzero(chosen < 0)[0]
         if len(free):
             chosen[free] = spread_rows(len(free), _writable_partitions(view), self._next_turn())
+        # Stable: rows of a partition keep the order that they have in the batch.
         order = np.argsort(chosen, kind="stable")
         edges = np.nonzero(np.diff(chosen[order]))[0] + 1
         for part in np.split(order, edges):
@@ -146,6 +148,7 @@ class Rows:
         if self._identity is None:
             return ANONYMOUS
         identity = self._identity()
+        # Numbers are taken in the order in which `send_all` sends: one batch of a partition at a time.
         sequence = identity.take_sequence(tp, records)
         return Producer(identity.producer_id, identity.producer_epoch, sequence, self._transactional)
 

@@ -71,6 +71,7 @@ class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
             there = lookup.list_partitions()
             start = lookup.resolve_position(options.start, there, "starting")
             end = lookup.resolve_position(options.end, there, "ending")
+            # Only offsets that the user named can lie after the end of the log.
             latest = lookup.latest_offsets(there) if options.end.offsets is not None else end
             due = lookup.due_offsets(latest, wall_ms())
         for tp in there:
@@ -128,8 +129,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         first = began if began is not None else self._finished_offsets(start)
         new = self._new_partitions(first, latest, self._recreated_topics(start))
         first = {tp: new.get(tp, first.get(tp, 0)) for tp in latest}
+        # After a topic's delay was raised, less of it is due than was read already: a batch never goes back.
         readable = {tp: max(first[tp], readable[tp]) for tp in latest}
         end = readable if isinstance(limit, ReadAllAvailable) else self._limit_batch(first, readable)
+        # Spark runs no batch while the offset stays the same. The first batch runs even if it is empty, because only a
+        # batch stores `began` in the checkpoint.
         if began is None and (end is None or (end == first and not new)):
             return start
         ids = self._ids if self._options.check_topic_ids else {}
@@ -177,6 +181,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[Part]:
         """The inputs of a batch's tasks, which depend only on the two offsets in the checkpoint."""
         explicit = self._options.start.offsets or {}
+        # -2 and -1 (earliest, latest) mean other offsets now than when the batch was planned.
         named = explicit if explicit and min(explicit.values()) >= 0 else None
         whole = offsets.ranges_of(start, end, named)
         group, parts = self._options.commit_group, offsets.split_ranges(whole, offsets.read_end(end).split)
@@ -265,6 +270,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         waited_ms = (time.monotonic() - self._last_trigger) * 1000
         behind = sum(latest[tp] - first[tp] for tp in latest)
         too_few = least is not None and behind < least and waited_ms < self._options.max_trigger_delay_ms
+        # With availableNow the end is fixed: no record will come that could make it enough.
         if too_few and self._target is None:
             return None
         self._last_trigger = time.monotonic()

@@ -132,6 +132,7 @@ def _log_start(cluster: Cluster, options: SourceOptions, wanted: Range, position
     if isinstance(answer, ClientError):
         raise answer
     _on_data_loss(options, f"{wanted.tp} begins at offset {answer.offset}, and the query expects offset {position}")
+    # If the log begins at or before the position, the position is after its end: nothing of the range is left.
     return answer.offset if answer.offset > position else wanted.end
 
 
@@ -165,6 +166,7 @@ def _group_batches(records: memoryview, batches: Sequence[int]) -> Iterator[list
     packed = 0
     for pos, following in pairwise((*batches, len(records))):
         group.append(pos)
+        # Attributes are an int16, big-endian: the codec is in the low bits of the second byte.
         packed += following - pos if records[pos + ATTRIBUTES_POS + 1] & CODEC_MASK else 0
         if packed >= COMPRESSED_BYTES:
             yield group

@@ -156,6 +156,7 @@ def _make_renderer(options: _Options) -> Piece:
         except ValueError as error:
             raise click.UsageError(str(error)) from error
     if output in ("json", "jsonl"):
+        # jsonl is read by programs, a line per record: no spaces, and no newline inside.
         indent = 2 if output == "json" else None
         separators = None if output == "json" else (",", ":")
 

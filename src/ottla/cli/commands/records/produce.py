@@ -33,6 +33,8 @@ def lines_of(stream: BinaryIO, limit: int, on_pause: Callable[[], None]) -> Iter
     size = 0
     number = 1
     while chunk := _read_stream(stream):
+        # `parts` are pieces of one line: joining them only at its end keeps a long line from being copied for each
+        # chunk.
         *whole, rest = chunk.split(b"\n")
         for line in whole:
             yield b"".join([*parts, line])
@@ -219,6 +221,7 @@ def _read_records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> 
     from ottla.cli.failure import BadLine
     from ottla.cli.views.record_text import RecordLine
 
+    # A tombstone for a given key is one record, which needs no line of input.
     if choice.tombstone and choice.key is not None:
         yield 1, RecordLine(choice.topic, choice.partition, choice.timestamp, choice.key, None, choice.headers)
         return

@@ -134,6 +134,7 @@ class _Producing:
         self._events.write_event(
             "tool_data", sent=self._sent, acked=self._acked, target_throughput=int(per_second), avg_throughput=average
         )
+        # The producer is closed by now, so every record is decided.
         if self._acked < self._sent:
             raise CommandFailed(
                 f"{self._sent - self._acked:,} of {self._sent:,} records were not acknowledged: see producer_send_error"

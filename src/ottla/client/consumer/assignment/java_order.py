@@ -34,6 +34,7 @@ def string_hash(text: str) -> int:
 
 def partition_hash(tp: TopicPartition) -> int:
     """`TopicPartition.hashCode`, unsigned."""
+    # Java's order of fields: partition first, then topic. Another order gives other buckets, and so other assignments.
     return ((31 + tp.partition) * 31 + string_hash(tp.topic)) & 0xFFFF_FFFF
 
 

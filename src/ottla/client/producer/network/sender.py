@@ -140,6 +140,7 @@ class Sender:
             link.close_channel()
         now = time.monotonic()
         with self._shared.lock:
+            # From here on no other thread adds records or connections: what is there now is all that must end.
             self.closing_at = 0.0
             for event in self._events:
                 event(now)
@@ -161,6 +162,7 @@ class Sender:
             self.digest_events()  # first, so that callers get their answers before new requests are prepared
         now = time.monotonic()
         with self._shared.lock:
+            # Before the core looks: news that other threads set from here on lead to one more round.
             self._core.accumulator.news = False
             work = self._core.next_work(now, self._links if now < self._ends_at else self._usable_nodes(now))
             done = self._core.take_done() if self._core.done else []
@@ -170,6 +172,7 @@ class Sender:
             over = self.closing_at is not None and (not self._core.accumulator.incomplete or now >= self.closing_at)
         if done:
             self._run_callbacks(done)
+        # Only after the callbacks: `close` waits for this thread, and so for them.
         if over:
             return None
         self._perform_work(work, now)
@@ -289,6 +292,7 @@ class Sender:
             self._states.note_failure(node)
             # If the node is gone, only newer metadata has the new leaders.
             self._events.append(lambda _now: self._core.metadata.mark_stale())
+            # With another connection open the login works, and one broker's refusal must not fail the callers.
             if isinstance(outcome, AuthenticationError | ConfigError) and not self._links:
                 self._events.append(partial(_set_denial, self._core, outcome))
             return
