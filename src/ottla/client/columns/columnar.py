@@ -179,7 +179,7 @@ def _decompress_batches(view: memoryview, spans: Ints, codecs: Ints, max_bytes: 
     for codec, (start, end, _, _) in zip(codecs.tolist(), spans.tolist(), strict=True):
         piece = view[start:end]
         pieces.append(decompress(codec, piece, max_bytes) if codec else piece)
-        # Each batch may use what the ones before have left, so that the limit holds for all batches of the call together.
+        # Each batch may use what the ones before have left: the limit is for all batches of the call together.
         max_bytes = max(0, max_bytes - len(pieces[-1]))
     spans[:, 1] = np.cumsum([len(piece) for piece in pieces])
     spans[0, 0], spans[1:, 0] = 0, spans[:-1, 1]

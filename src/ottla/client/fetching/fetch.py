@@ -189,8 +189,8 @@ class Fetcher:
 
     def _send_due(self) -> None:
         """Send a fetch to every broker that has data to fetch and no unanswered request."""
-        # A partition in an unanswered request is not requested again: the second answer would bring the same records, and
-        # be dropped.
+        # A partition in an unanswered request is not requested again: the second answer would bring the same records,
+        # and be dropped.
         in_flight = {tp for flight in self._flights.values() for tp in flight.asked}
         due = [tp for tp in self._due_partitions() if tp not in in_flight]
         if not due:
