@@ -10,7 +10,7 @@ FAST   := not slow and not interop and not kafka and not spark and not root
 MINUTES ?= 30
 BROKER  ?= ottla
 
-.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark copies librdkafka sim fuzz fuzz-logins explore clean
+.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark copies librdkafka logins sim fuzz fuzz-logins explore clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -88,6 +88,10 @@ librdkafka: $(VENV)/.test  ## librdkafka's own tests against three brokers: SOUR
 	@$(BIN)/python testbench/kafka fetch 4.4.0 >/dev/null
 	@$(BIN)/python -m testbench.librdkafka --source "$(SOURCE)" --broker $(BROKER) $(if $(TESTS),--tests $(TESTS)) \
 	  $(if $(FULL),--full)
+
+logins: $(VENV)/.test  ## seven client libraries log in at Ottla and at Apache Kafka; writes docs/login-matrix.md
+	@testbench/setup
+	@$(BIN)/python -m testbench.logins --write
 
 sim: $(VENV)/.test  ## 200 simulated runs with disk and network faults
 	@$(BIN)/ottla sim --seeds 1..200

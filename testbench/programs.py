@@ -1,4 +1,4 @@
-"""Programs of the test bench in other languages: by kafkajs (node) and by franz-go (go, kfake).
+"""Programs of the test bench in other languages: by kafkajs (node) and by franz-go (go, go_login, kfake).
 
 Zone: real. npm and Go fetch their packages, in the versions of their lock files; the cache keeps the built programs.
 `python -m testbench.programs` builds everything beforehand; `--has-go` only returns by its exit code whether a suitable
@@ -32,9 +32,20 @@ def kafkajs_member() -> list[str]:
     return [node, str(_made("node", _install_packages) / "member.js")]
 
 
+def kafkajs_login() -> list[str]:
+    """The command of testbench/node/login.js. Raises BenchError."""
+    node = _found("node", "nodejs")
+    return [node, str(_made("node", _install_packages) / "login.js")]
+
+
 def franz_go_member() -> list[str]:
     """The command of a group member by franz-go. Raises BenchError."""
     return [str(_made("go", lambda directory: _compile(directory, "member", GO)) / "member")]
+
+
+def franz_go_login() -> list[str]:
+    """The command of testbench/go_login. Raises BenchError."""
+    return [str(_made("go_login", lambda directory: _compile(directory, "login", GO)) / "login")]
 
 
 def kfake() -> list[str]:
@@ -110,6 +121,7 @@ if __name__ == "__main__":
     try:
         print(*kafkajs_member())
         print(*franz_go_member())
+        print(*franz_go_login())
         print(*kfake())
     except BenchError as error:
         sys.exit(f"programs: {error}")

@@ -17,8 +17,10 @@ SHORT_RUN = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xl
 """JVM options of tools; without the last, Java would print on stdout that an archive does not fit."""
 
 CLASSES = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
     "kafka-topics": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
     "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
@@ -39,16 +41,22 @@ CLASSES = {
     "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
 }
 IN_KAFKA_3 = {
+    "kafka-acls": "kafka.admin.AclCommand",
     "kafka-dump-log": "kafka.tools.DumpLogSegments",
     "kafka-console-producer": "kafka.tools.ConsoleProducer",
     "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
 }
 
 
+def main_class(version: str, name: str) -> str:
+    """The Java class of a tool."""
+    main = IN_KAFKA_3.get(name) if version.startswith("3.") else None
+    return main or CLASSES[name]
+
+
 def command(version: str, name: str, *arguments: str) -> list[str]:
     """The whole command line of a tool. Raises BenchError when Java or the packages are missing."""
-    main = IN_KAFKA_3.get(name) if version.startswith("3.") else None
-    main = main or CLASSES[name]
+    main = main_class(version, name)
     logging = logging_options(version)
     heap = os.environ.get("KAFKA_HEAP", "512m")
     return [java(), f"-Xmx{heap}", *logging, "-cp", class_path(version, "tools"), main, *arguments]

@@ -397,6 +397,24 @@ def test_the_end_is_announced(make):
     assert sock.recv(10) == b""
 
 
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_the_end_of_a_client_is_answered(make, version):
+    """A client may keep its socket open until the broker's close_notify has come: asyncio waits for half a minute."""
+    server = make()
+    context = client_context()
+    context.maximum_version = version
+    sock = server.secure(context)
+    server.send(sock, framed(20))
+    assert server.receive(sock, 6) == OK
+    with pytest.raises(ssl.SSLWantReadError):
+        sock.unwrap()
+    server.until(lambda: server.broker.gone == 1)
+    plain = sock.unwrap()
+    plain.setblocking(True)
+    assert plain.recv(10) == b""
+    plain.close()
+
+
 def test_garbage_after_the_handshake_ends_the_connection(make):
     server = make()
     sock = server.secure(client_context())

@@ -94,7 +94,11 @@ class TlsSocket:
         try:
             while filled < len(view) and (self._incoming.pending or session.pending()):
                 rest: Any = view[filled:]  # typeshed knows bytearray only
-                filled += int(session.read(len(rest), rest))
+                count = int(session.read(len(rest), rest))
+                if not count:  # close_notify: a peer may wait for the answer before it closes its socket
+                    self._ended = True
+                    break
+                filled += count
         except ssl.SSLWantReadError:
             pass
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
