@@ -114,7 +114,7 @@ SECURITY: Final = (
         "produce",
         "Produce",
         _PRODUCE,
-        "ProduceRights.refuse_denied",
+        "ProduceRights._check_items",
         "if is_transactional and not _may_use(rights, transactional_id):",
         "if False:",
     ),
