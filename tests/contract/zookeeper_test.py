@@ -25,6 +25,7 @@ from ottla.seams import Failure, Kind, Op, Session
 from ottla.server.loop.poller import new_loop
 from ottla.server.zookeeper.session import ZooKeeperSession
 
+LONG_MS = 30_000
 OPEN, SUSPENDED, EXPIRED = Session.OPEN, Session.SUSPENDED, Session.EXPIRED
 PROCESS = """
 import asyncio, sys
@@ -177,7 +178,10 @@ def test_nodes_belong_to_whoever_shows_the_credentials(rig):
 @pytest.mark.slow
 def test_completions_and_watches_come_in_one_order(served):
     """Changes by another client: as long as a watch is set, no read shows anything new before its event."""
-    one, two = served.client(), served.client()
+    # On a busy machine a short session would be suspended, and with it the watch that this test follows.
+    one, two = served.start(timeout_ms=LONG_MS), served.start(timeout_ms=LONG_MS)
+    for each in (one, two):
+        each.until(OPEN)
     two.submit(Op("create", "/a", b"0"))
     watched: list[bytes] = []
     wrong: list[bytes] = []
@@ -222,7 +226,7 @@ def test_after_a_new_connection_the_first_thing_is_a_sync(served, asked):
 @pytest.mark.slow
 def test_requests_on_their_way_are_bounded_and_asking_never_waits(served, asked):
     """kazoo is woken through a socket that fills: asked too much at once, it would stop the loop."""
-    one = served.start(timeout_ms=30_000)  # two thousand requests may take a while: that is no loss of the session
+    one = served.start(timeout_ms=LONG_MS)  # two thousand requests may take a while: that is no loss of the session
     one.until(OPEN)
     asked.clear()
     served.hold(one)
