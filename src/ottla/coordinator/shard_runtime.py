@@ -193,11 +193,14 @@ class ShardRuntime:
             self._fence_shard("cannot be loaded", broken=True)
             return False
         if more:
+            # A loader that waits for the disk leaves the round-robin; `wake` brings it back.
             return not self._loader.warming
         self._begin_loading()
         return False
 
     def _begin_loading(self) -> None:
+        # Records above the high watermark are loaded as well. Answers that depend on them wait for their commit,
+        # because they wait for this position.
         self.applied = self._journal.partition.log.end_offset
         now = self._tools.clock.now()
         if not self.is_empty:
@@ -258,6 +261,7 @@ class ShardRuntime:
         """A control batch has been appended at `offset`. A shard that is loading reads it from the log instead."""
         if self.state is not ShardState.ACTIVE:
             return
+        # Before it is applied: answers that depend on this end wait until its control batch is committed.
         self.applied = offset + 1
         try:
             self.machine.apply(end, EntryOrigin(offset, end.producer_id, end.producer_epoch))
@@ -452,6 +456,7 @@ class ShardRuntime:
     def _end_shard(self, state: ShardState, error: ApiError, effects: Sequence[Effect], asker: Refusal | None) -> None:
         """Refuse all waiting requests, each once: a step that failed halfway may have left a ticket in two places."""
         ended = self.state in (ShardState.FENCED, ShardState.GONE)
+        # A fenced shard can still lose its leadership; one that has lost it cannot be fenced.
         self.state = ShardState.GONE if self.state is ShardState.GONE else state
         if ended:
             return
@@ -475,4 +480,5 @@ class ShardRuntime:
 
 
 def _ms_until(deadline_ns: int, now_ns: int) -> int:
+    # Rounded up: a timer that expires too early finds nothing due, and would be set again at once.
     return max(1, -(-(deadline_ns - now_ns) // _NS_PER_MS))

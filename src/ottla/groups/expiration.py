@@ -113,6 +113,8 @@ def _expired_partitions(group: Group, offsets: Offsets, retention_ms: int, now_m
 
 
 def _expires_at(group: Group, position: Position, retention_ms: int) -> int:
+    # 1. The commit had a retention time of its own. 2. The group has become empty. 3. Otherwise the commit's time
+    # counts.
     if position.expire_ms >= 0:
         return position.expire_ms
     since = position.commit_ms

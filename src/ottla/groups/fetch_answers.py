@@ -41,6 +41,8 @@ def topics_of(found: Iterable[FoundOffset]) -> TopicOffsets:
 
 def topics_in_pieces(found: Iterable[FoundOffset]) -> Iterator[TopicOffsets]:
     """The same in pieces. The first ones are empty: they sort a large result by topic, one slice per piece."""
+    # Offsets are in the order of their first commits, and a response has each topic once: a large result is sorted
+    # first.
     if not isinstance(found, AllFoundOffsets) or len(found) <= PIECE:
         yield topics_of(found)
         return

@@ -131,6 +131,7 @@ class Group:
 
     def make_draft(self) -> Group:
         """A copy that a decision may change."""
+        # Members are immutable, so new dicts with the same members are a full copy.
         copy = Group(self.group_id)
         for name in Group.__slots__:
             value = getattr(self, name)
@@ -272,6 +273,7 @@ class Group:
         for row in value.members:
             group.put_member(_from_row(row, value.protocol or ""))
         group.leader = value.leader if value.leader in group.members else next(iter(group.members), None)
+        # A group is only journaled with an assignment or without members: any other state is not in the records.
         if group.members:
             group.state = GroupState.STABLE
         return group

@@ -34,6 +34,7 @@ def check_generation(group: Group | None, member_id: str, instance_id: str | Non
     """Check that this is a member of the current generation."""
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
+    # A dynamic member, the usual case, costs one look-up.
     if instance_id is not None or member_id not in group.members:
         code = group.check_member(member_id, instance_id)
         if code:
@@ -82,6 +83,7 @@ def sync_group(group: Group | None, command: Sync, limits: BrokerConfig, now: In
         return Decision(now=(AnswerEffect(command.ticket, SyncResult(code)),))  # type: ignore[arg-type]
     draft = GroupDraft(group, limits, now)
     member = draft.group.members[command.member_id]
+    # In a stable group as well: otherwise the SYNC deadline removes a member that has asked in time.
     _has_synced(draft, command.member_id)
     # 1. The leader was faster: the assignment is known. It may not be committed yet, so the answer waits for that.
     if group.state is GroupState.STABLE:
@@ -149,6 +151,7 @@ def _leave_decision(command: Leave, codes: list[ErrorCode]) -> Decision:
 
 def _leave_one(draft: GroupDraft, member_id: str, instance_id: str | None) -> ErrorCode:
     group = draft.group
+    # Administrators remove static members by their instance ids only (KIP-345).
     if not member_id and instance_id is not None:
         member_id = group.statics.get(instance_id, "")
     if member_id in group.pending and instance_id is None:

@@ -131,6 +131,8 @@ class Offsets:
 
     def forget_group(self, group_id: str) -> None:
         """Drop a group with its committed and its pending offsets."""
+        # Pending offsets go as well: otherwise the end of their transactions would bring back offsets of a deleted
+        # group.
         self.count -= len(self._held.pop(group_id, ()))
         for place, transactions in self._open.pop(group_id, {}).items():
             for transaction in transactions:
@@ -203,6 +205,8 @@ class Offsets:
 
     def open_of_group(self, group_id: str) -> Iterator[PartitionKey]:
         """The partitions in which open transactions have a pending offset of the group."""
+        # `_open` also has transactions that have ended and are not carried out. While there are some, the open ones are
+        # searched.
         if not self._ended:
             yield from self._open.get(group_id, ())
         elif group_id in self._open:

@@ -163,6 +163,7 @@ def complete_join(draft: GroupDraft) -> None:
         return
     # 3. The next generation. An empty group has no leader to wait for, so it is journaled here.
     draft.set_deadline(DeadlineKind.JOIN, None)
+    # After 2^31 - 1 comes 0: in requests a negative generation means that there is none.
     group.generation = (group.generation + 1) & 0x7FFFFFFF
     draft.events.append(GroupRebalanced(max(0, draft.now.wall_ms - group.rebalance_began_ms)))
     if not group.members:
@@ -182,6 +183,7 @@ def _begin_generation(draft: GroupDraft) -> None:
         if member.join is not None:
             draft.answer_member(member.join, group.join_result(member.member_id))
             group.put_member(member._replace(join=None, is_new=False))
+        # Of static members that are away as well: the rebalance has not removed them, so only their session can.
         draft.restart_session(member)
     draft.set_deadline(DeadlineKind.SYNC, group.rebalance_timeout_ms)
 

@@ -30,6 +30,8 @@ _EXPIRING_VERSION: Final = 1
 _GROUP_VERSION: Final = 3
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
+# The key of an offset:
+# version i16 = 1 | length i16 | group | length i16 | topic | partition i32
 _KEY_HEAD: Final = Struct(">hh")
 _VALUE_HEAD: Final = Struct(">hqih")
 """Version 3: version, offset, leader epoch, length of the metadata."""
@@ -123,6 +125,7 @@ class GroupCodec:
             (partition,) = _INT.unpack_from(key, len(prefix))
             position = None if value is None else _unpack_position(value)
         except (error, UnicodeDecodeError):
+            # The general decoder reads the record once more, and reports what is wrong with it.
             return None
         if position is None and value is not None:
             return None

@@ -123,6 +123,8 @@ class GroupShard:
 
     def _save_entry(self, entry: GroupSaved) -> None:
         if entry.value is not None:
+            # When this record was just decided, the draft replaces the group right after it (`GroupReplaced`): only the
+            # draft has the waiting requests.
             self.groups[entry.group_id] = Group.from_value(entry.group_id, entry.value)
         else:
             self.groups.pop(entry.group_id, None)

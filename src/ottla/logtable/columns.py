@@ -83,6 +83,7 @@ class FoundBatch(NamedTuple):
 
 def rows_of(data: memoryview, batches: Sequence[FoundBatch], place: BatchPlace) -> pa.RecordBatch:
     """The records of some batches. Raises CorruptRecord."""
+    # The cleaner leaves batches without records, for the sequence numbers of their producers.
     batches = [each for each in batches if each.header.record_count]
     columns = decode_batches(data, [each.at for each in batches], headers=True)
     counts = np.array([each.header.record_count for each in batches], np.int64)
@@ -101,6 +102,7 @@ def _record_columns(
     micros = np.clip(columns.timestamps, -_LAST_MS, _LAST_MS) * 1000
     bases = np.array([each.header.base_offset for each in batches], np.int64)[numbers]
     firsts = np.array([each.header.base_sequence for each in batches], np.int64)[numbers]
+    # A sequence number follows the offset also where compaction has removed records; it wraps from 2^31-1 to 0.
     sequences = ((firsts + columns.offsets - bases) & 0x7FFFFFFF).astype(np.int32)
     below = np.packbits(columns.offsets < place.log_start, bitorder="little")
     return {
@@ -175,6 +177,7 @@ def _old_row(
 
 def rows_from_offset(rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
     """The rows from offset `start` on."""
+    # DeleteRecords may end within a batch, of which consumers see the rest only.
     offsets = rows.column(_NAMES.index("offset")).to_numpy()
     return rows.slice(int(np.searchsorted(offsets, start)))
 

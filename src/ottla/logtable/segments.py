@@ -76,6 +76,7 @@ def _segment_files(directory: str) -> tuple[str, ...]:
 
 
 def _is_segment(name: str) -> bool:
+    # A file with a state (`.deleted`, `.cleaned`, `.swap`) has records that are removed, or in another segment as well.
     parsed = layout.parse_file_name(name)
     return parsed is not None and parsed.kind == layout.LOG and not parsed.state
 

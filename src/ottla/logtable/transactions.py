@@ -52,6 +52,7 @@ class Outcomes:
         """COMMITTED, ABORTED or OPEN; None for a batch that is in no transaction."""
         if not header.is_transactional or header.is_control:
             return None
+        # Markers of a producer are in offset order, so the first one after the batch is the end of its transaction.
         offsets, commits = self._ends.get(header.producer_id, _NO_ENDS)
         place = bisect_right(offsets, header.base_offset)
         return OPEN if place == len(offsets) else COMMITTED if commits[place] else ABORTED

@@ -63,6 +63,7 @@ class DelayedOperation(Timer):
         if self.completed:
             return
         try:
+            # First: it sets the error that `on_complete` sends.
             self.on_expire()
         except Exception as error:
             raise half_changed(type(self).__name__) from error
@@ -217,6 +218,7 @@ class Purgatory:
 
     def on_alarm(self) -> None:
         """Expire the timers that are due at the clock's alarm, and set the next alarm."""
+        # Cleared first: a timer that expires may arm others, and those compare their deadlines with it.
         self._alarm_ms = None
         for timer in self._wheel.advance_to(self._clock.now().mono_ns // _NS_PER_MS):
             timer.expire()

@@ -90,6 +90,7 @@ class TimingWheel:
         while self._due and self._due[0][0] <= now_ms:
             start, width = heapq.heappop(self._due)
             bucket = self._buckets.pop((width, start))
+            # Before the bucket is emptied: its timers are placed relative to its start, not to the last call's time.
             self._now = max(self._now, start)
             self._empty_bucket(bucket, width, expired)
         self._now = max(self._now, now_ms - now_ms % self._tick)

@@ -252,6 +252,7 @@ def check_header(data: bytes, header: BatchHeader) -> None:
 
     Raises CorruptRecord.
     """
+    # The count is a claim of four bytes, and callers reserve memory by it.
     if not 0 <= header.record_count * _RECORD_SIZE_MIN <= len(data):
         raise CorruptRecord(f"{header.record_count} records in {len(data)} bytes")
     if header.base_offset < 0 or header.last_offset > _INT64_MAX:
@@ -342,6 +343,7 @@ def _read_bytes(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
 
 def read_headers(data: bytes, pos: int, end: int, count: int) -> tuple[Headers, int]:
     """(`count` headers of a record in data[pos:end], position after them). Raises CorruptRecord."""
+    # A header has two bytes at least: the lengths of its key and its value.
     if not 0 <= count * 2 <= end - pos:
         raise CorruptRecord(f"{count} record headers in {end - pos} bytes")
     headers = []
@@ -410,6 +412,7 @@ def encode_one(
 
     Hot: coordinators write five such batches, and two markers, for each transaction.
     """
+    # The body: attributes, timestamp delta and offset delta, all 0, then key, value and the number of headers, 0.
     size = len(key)
     key_size = LENGTHS[size] if size < LENGTHS_END else encode_varint(size)
     if value is None:

@@ -144,6 +144,8 @@ def _rewrite_batch(batch: bytes, keep: bytes | array[int], horizon_ms: int | Non
     mask = keep if isinstance(keep, bytes) else _keep_mask(keep, header)
     if 1 not in mask:
         return empty_batch(header)
+    # A delete horizon takes the place of the base timestamp (KIP-534). All timestamp deltas move by the difference, so
+    # that the records keep their timestamps.
     base = header.base_timestamp if horizon_ms is None else horizon_ms
     shift = header.base_timestamp - base
     parts: list[bytes] = []
@@ -177,6 +179,7 @@ def _assemble_batch(
     batch = bytearray(HEADER_SIZE)
     batch += compress(header.codec, data) if header.codec else data
     attributes = header.attributes | DELETE_HORIZON if sets_horizon else header.attributes
+    # With LogAppendTime the header's largest timestamp is that of every record: it must not change with the records.
     largest = header.max_timestamp if header.is_append_time else max_timestamp
     head = header._replace(
         batch_length=len(batch) - LOG_OVERHEAD, attributes=attributes, base_timestamp=base_timestamp,
@@ -201,6 +204,7 @@ def empty_batch(header: BatchHeader) -> bytearray:
 
 def _shift_timestamp(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]:
     """The record in data[start:end], re-encoded for a base timestamp that is smaller by `shift`."""
+    # A record: length varint | attributes i8 | timestamp delta varlong | all else. Two of them change.
     _, at = read_varint(data, start)
     ts_delta, rest = read_varlong(data, at + 1)
     times = encode_varint(add_saturating(ts_delta, shift))

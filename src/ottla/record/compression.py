@@ -121,6 +121,7 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
     out = bytearray()
     rest: Buffer = data
     while True:
+        # 16 for the header of gzip, and 15 for the largest window.
         machine = zlib.decompressobj(31)
         try:
             # One byte more than allowed, so that a longer output is noticed. 0 would mean no limit.
@@ -140,6 +141,7 @@ def _compress_xerial(data: Buffer) -> bytes:
     """The framing of snappy-java: a 16-byte header, then blocks of at most 32 KiB, each with its length before it."""
     import cramjam  # noqa: PLC0415  see the head of this file
 
+    # Version 1 of the framing, readable by decoders of version 1.
     parts = [_XERIAL_HEADER.pack(_XERIAL_MAGIC, 1, 1)]
     for start in range(0, len(data), _XERIAL_BLOCK):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK]))

@@ -75,6 +75,7 @@ def for_old_reader(view: memoryview, magic: int, first_offset: int, max_bytes: i
                 next_offset = entry.offset + 1
                 count += 0 if entry.magic <= magic else sum(1 for _ in messages_in(entry, max_bytes))
     except ApiError:
+        # Otherwise the entries before the damaged one are sent; the next fetch begins at that one and gets its error.
         if not content:
             raise
     return ForOldReader(bytes(content), next_offset, count)

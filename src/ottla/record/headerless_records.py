@@ -72,6 +72,7 @@ def lean_records_in(data: bytes, header: BatchHeader, record_max: int = LIMIT_MA
 
 
 def _check_size(data: bytes, start: int, bound: int) -> None:
+    # The limit is for a record without its length field, which is measured only near the limit.
     size, _ = read_varint(data, start)
     if size > bound:
         raise RecordTooLarge(size, bound)

@@ -129,6 +129,7 @@ def _wrong_records(data: bytes, header: BatchHeader, rules: RecordRules) -> list
     earliest, latest = max(0, now_ms - before), now_ms + after
     base = header.base_offset
     for index, (offset, timestamp, key, _) in enumerate(lean_records_in(data, header, record_max)):
+        # Only compaction leaves gaps; a producer has given each record the next offset.
         if offset - base != index:
             raise CorruptRecord(f"record {index} has the offset delta {offset - base}")
         if key is None and need_keys:

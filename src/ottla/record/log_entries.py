@@ -64,7 +64,9 @@ def _old_header(view: Buffer, pos: int) -> HeaderTuple | None:
     offset, size, crc, magic, attributes, timestamp = _OLD(view, pos)
     if size < OLD_SIZES[magic]:
         return None
+    # A bit that these formats do not define must not be taken for a flag of v2, such as CONTROL.
     attributes &= CODEC_MASK | TIMESTAMP_TYPE if magic else CODEC_MASK
+    # Format v0 has no timestamp: there these eight bytes are of key and value.
     timestamp = timestamp if magic else -1
     return offset, size, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, 1
 

@@ -34,6 +34,8 @@ def _with_checksum(frame: bytes, start: int) -> bytes:
     """The frame with a checksum of its header from `start` on."""
     if frame[:4] != _MAGIC or len(frame) < 7:
         return frame
+    # The frame begins with: magic number, 4 bytes | flags | block size | content size, 8 bytes, if its flag is set |
+    # dictionary id, 4 bytes, if its flag is set | checksum, 1 byte.
     end = 6 + (8 if frame[4] & _CONTENT_SIZE else 0) + (4 if frame[4] & _DICTIONARY else 0)
     checksum = xxh32(frame[start:end]) >> 8 & 0xFF
     return frame[:end] + bytes([checksum]) + frame[end + 1 :]

@@ -118,6 +118,7 @@ def _too_large(size: int, max_bytes: int) -> ApiError:
 def _set_entries(view: Buffer, max_bytes: int) -> Iterator[Message]:
     """The set's own entries, wrappers as they are."""
     pos = 0
+    # `message_at` refuses an empty set; without the second condition it would become a batch without records.
     while pos < len(view) or not pos:
         if len(view) - pos >= OVERHEAD:
             size = _SIZE.unpack_from(view, pos + _SIZE_POS)[0] + OVERHEAD

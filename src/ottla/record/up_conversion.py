@@ -37,6 +37,8 @@ def _entries_by_run(chunk: bytes) -> Iterator[tuple[_Run, int, HeaderTuple]]:
     """(what must be equal in a batch, position, header) of each entry."""
     size, number = 0, 0
     for at, header in entries_of(chunk):
+        # The number separates runs: it grows before and after an entry that is a batch of its own, and when a run is
+        # full.
         alone = header[MAGIC] == MAGIC_V2 or is_wrapper(header)
         size += header[BATCH_LENGTH] + LOG_OVERHEAD
         if alone or size > TOGETHER:

@@ -110,6 +110,7 @@ def _refuse_framing(view: memoryview, pos: int, size: int) -> NoReturn:
 
 def _refuse_bytes(view: memoryview, pos: int, end: int, max_bytes: int) -> NoReturn:
     header = header_at(view, pos)
+    # A producer sends one batch per partition: bytes after a whole one are taken for a second one.
     if HEADER_SIZE <= header.size < end - pos:
         raise ApiError(ErrorCode.INVALID_RECORD, "more than one record batch for a partition")
     if header.size != end - pos:

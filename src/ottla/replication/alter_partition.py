@@ -104,9 +104,11 @@ class AlterPartitionChannel:
         self._planned = False
         if not self._items or self._in_flight:
             return
+        # No controller has sent an order yet, so its id is not known.
         if self._fence.controller_id == NO_CONTROLLER:
             self._retry_later()
             return
+        # All open proposals, also those that were sent before: the answer to an abandoned request is ignored.
         self._send_request(dict(self._items))
 
     @changes_state
@@ -144,7 +146,7 @@ class AlterPartitionChannel:
     # -- answers -------------------------------------------------------------------------------------------------------
 
     def _on_response(self, attempt: int, answer: AlterPartitionResponse | Failure) -> None:
-        # 1. The controller has changed since (`_start_over`), and the new one has been asked the same.
+        # 1. The controller has changed since (`on_new_controller`), and the new one has been asked the same.
         if attempt != self._attempt:
             return
         self._in_flight = False
@@ -186,6 +188,8 @@ class AlterPartitionChannel:
         return any(self._items.get(key) is item for key, item in sent.items())
 
     def _report_outcome(self, item: _Item, outcome: IsrOutcome) -> None:
+        # In a later turn, as `IsrChannel` promises: the caller of `propose_isr` may be in the middle of a change of the
+        # same partition.
         self._later(lambda: item.leader.on_alter_partition_response(outcome))
 
 

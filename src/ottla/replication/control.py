@@ -52,6 +52,7 @@ class ControlFence:
 
     def needs_lookup(self, controller_epoch: int) -> bool:
         """Whether an epoch has to be confirmed by the metadata store before `check_request` accepts it."""
+        # Accepted without a look-up, a forged high epoch would make this broker refuse every real controller.
         return self._read_epoch is not None and controller_epoch > max(self._confirmed, self.controller_epoch)
 
     def confirm_epoch(self, controller_epoch: int) -> None:

@@ -136,6 +136,7 @@ class ControlHandlers:
     @changes_state
     def _enqueue_order(self, order: _Order) -> None:
         self._queue.append(order)
+        # Otherwise an order is ahead, in the middle of a wait; its end runs this one.
         if len(self._queue) == 1:
             self._run_orders()
 
@@ -181,6 +182,7 @@ class ControlHandlers:
             some[tp] = what
             left -= 1 if self._replicas.has_log(tp) else CREATION
         order.errors.update(order.perform(order.request, some))
+        # The order stays at the head of the queue, so that no other one runs between its steps.
         if order.work:
             self._purgatory.continue_after(0, self._continue_order)
             return False
@@ -195,6 +197,7 @@ class ControlHandlers:
             has_epoch = order.context.api_version >= _BROKER_EPOCH_FROM[ApiKey(order.context.api_key)]
             broker_epoch = request.broker_epoch if has_epoch else None
             self._fence.check_request(request.controller_id, request.controller_epoch, broker_epoch)
+            # Only once: from then on the order itself is the newest one, and would be taken for a late copy.
             if first:
                 self._check_order(order)
         except ApiError as error:

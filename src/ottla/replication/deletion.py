@@ -75,6 +75,8 @@ def delete_records(
     if not 0 <= target <= partition.high_watermark:
         message = f"offset {offset} is not between 0 and the high watermark {partition.high_watermark}"
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+    # The leader's start moves now. Followers get it with their next fetch, and report theirs with the one after that,
+    # which the response waits for.
     partition.leader_role.raise_start(max(target, partition.log.start_offset))
     waiting = DelayedDeleteRecords(partition, target, leaders, done)
     purgatory.try_complete_else_watch(waiting, (partition,), max(0, timeout_ms))

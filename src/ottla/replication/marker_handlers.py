@@ -194,6 +194,7 @@ class MarkerHandlers:
         except ApiError as error:
             writing.codes.append(error.code)
             return
+        # The slot comes before the wait: `defer_last_code` refers to the last one.
         writing.codes.append(ErrorCode.NONE)
         if not settled:
             waiting = DelayedMarker(partition, offset, writing.defer_last_code())
@@ -252,6 +253,7 @@ def _build_responses(
     for marker in request.markers:
         result = _Result(producer_id=marker.producer_id)
         results.append(result)
+        # Reversed, so that `pop` takes the topics in their order and frees each one.
         marker.topics.reverse()
         while marker.topics:
             topic = marker.topics.pop()

@@ -88,6 +88,7 @@ class PartitionRegistry:
         topic = self.by_name.get(tp.topic)
         if topic is not None:
             topic.partitions.pop(tp.partition, None)
+            # The same dict as above, but for internal topics, which have an empty one.
             topic.writable.pop(tp.partition, None)
             if not topic.partitions:
                 self.forget_topic(tp.topic)

@@ -102,6 +102,7 @@ class ReplicaManager:
     def _check_in_sync(self) -> None:
         if self._stopped:
             return
+        # A copy: partitions come and go between the turns of one check.
         self._check_next_share(iter(list(self._followed)))
         self._schedule_isr_check()
 
@@ -178,6 +179,7 @@ class ReplicaManager:
             # A new registration: this broker missed the decisions of the time without one, deletions among them.
             self._broker_epoch = self._fence.broker_epoch
             self._unconfirmed = dict.fromkeys(self._hosted.by_name)
+        # The order may have waited some turns since its fencing, and a newer controller may have been accepted.
         if controller_epoch < self._fence.controller_epoch:
             return dict.fromkeys(states, ErrorCode.STALE_CONTROLLER_EPOCH)
         return {tp: self._apply_one(tp, topic_id, state, now) for tp, (topic_id, state) in states.items()}
@@ -243,6 +245,8 @@ class ReplicaManager:
         return True
 
     def _take_role(self, partition: Partition, state: PartitionState, now: Instant) -> None:
+        # `unfollow_partition` comes first: a response of the former leader that is in flight is ignored from then on,
+        # so that no record of it gets into a log that is led here.
         if state.leader == self._fence.node_id:
             self.fetchers.unfollow_partition(partition)
             partition.make_leader(state, now)
@@ -341,6 +345,7 @@ class ReplicaManager:
         if partition is not None:
             if partition.offline is not None:
                 return ErrorCode.KAFKA_STORAGE_ERROR
+            # Without an epoch an order cannot be compared, so it counts as newer; so does a deletion (KIP-570).
             outdates = order.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
             if not outdates and order.leader_epoch < partition.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
@@ -349,6 +354,8 @@ class ReplicaManager:
 
     def _delete_partition(self, tp: TopicPartition, partition: Partition | None) -> ErrorCode:
         if partition is not None:
+            # Before its log is closed: requests that wait for the partition are answered here, and later ones do not
+            # find it.
             partition.go_offline(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             self._hosted.remove_partition(tp)
             if tp.topic not in self._hosted.by_name:

@@ -37,6 +37,8 @@ BATCH: Final = 1000
 """Partitions of one report: a leader handles them in a few milliseconds."""
 _PAUSE_MS: Final = 1
 """Pause between two lots of BATCH partitions, for other turns."""
+# A report: broker epoch i64, then rows. A response: rows only. A row: topic id, 16 bytes | partition i32 | leader epoch
+# i32 | offset i64.
 _ROW: Final = Struct(">16siiq")
 _BROKER_EPOCH: Final = Struct(">q")
 
@@ -100,6 +102,7 @@ class TombstoneRetention:
     # -- followers -----------------------------------------------------------------------------------------------------
 
     def _visit_due(self) -> None:
+        # Emptied before the visits: a partition that is noted during one of them is due again.
         due = list(self._due)
         self._due.clear()
         self._visit_partitions(iter(due), {})
@@ -116,6 +119,8 @@ class TombstoneRetention:
         if len(some) == BATCH:
             self._purgatory.look_after(_PAUSE_MS, lambda: self._visit_partitions(due, followed))
             return
+        # A leader that has not responded yet gets no second report: its partitions are due again, and the next one has
+        # newer values.
         for leader, partitions in followed.items():
             if leader not in self._busy:
                 self._begin_report(leader, partitions)

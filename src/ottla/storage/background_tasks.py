@@ -54,6 +54,7 @@ class BackgroundTasks:
         changes = 0
         for _ in range(min(LOGS_PER_STEP, len(self._queue))):
             chore, log = self._queue.popleft()
+            # Before it runs: a change of the log during the task queues it again.
             self._queued.discard((chore, log))
             changes += chore(log)
             if changes == CHANGES_PER_STEP:
@@ -71,6 +72,8 @@ class BackgroundTasks:
             self._timers.add_timer(self._clock.now().mono_ns + PATIENCE_NS, self._on_patience_over)
 
     def _on_patience_over(self) -> None:
+        # The timer runs one step and is set again while tasks are left. With an empty queue it ends, so that an idle
+        # broker is not woken for nothing.
         self._watching = False
         self.run_some()
         self._start_timer()

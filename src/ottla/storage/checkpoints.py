@@ -35,6 +35,10 @@ from ottla.types import TopicPartition, uuid_from_text, uuid_to_text
 _TEXT_VERSION: Final = 0
 _INT32: Final = 2**31
 _INT64: Final = 2**63
+# A producer snapshot, big-endian:
+# version i16 = 1 | CRC-32C u32, of everything after it | count i32
+# and per producer: id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64,
+# coordinator epoch i32, first offset of the open transaction i64
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
@@ -79,6 +83,7 @@ class OffsetText:
         if offset is None:
             del self._offsets[tp], self._lines[tp]
             return
+        # A dict keeps the place of a key that is set again: only a new partition can end the order of names.
         self._is_sorted = self._is_sorted and tp in self._lines
         self._offsets[tp] = offset
         self._lines[tp] = _offset_line(tp, offset)
@@ -176,6 +181,7 @@ def parse_partition_metadata(data: bytes) -> bytes:
 def format_meta_properties(meta: MetaProperties, wall_ms: int) -> bytes:
     """The file `meta.properties`; `wall_ms` goes into its comment."""
     assert meta.version in (0, 1)
+    # Java's Properties begin with a comment, which is empty here, and the date.
     lines = ["#", "#" + _java_date(wall_ms), f"{'node' if meta.version else 'broker'}.id={meta.node_id}"]
     if meta.directory_id is not None:
         lines.append(f"directory.id={uuid_to_text(meta.directory_id)}")
@@ -220,6 +226,7 @@ def parse_clean_shutdown(data: bytes) -> int:
     if not isinstance(content, dict) or content.get("version") != 0:
         raise CorruptCheckpoint(".kafka_cleanshutdown is not of version 0")
     epoch = content.get("brokerEpoch", -1)
+    # The type itself: for `isinstance`, JSON's true is an int as well.
     if type(epoch) is not int or not -1 <= epoch < _INT64:
         raise CorruptCheckpoint(f".kafka_cleanshutdown has the broker epoch {epoch!r}")
     return epoch

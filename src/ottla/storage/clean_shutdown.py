@@ -125,6 +125,8 @@ class CleanShutdown:
             self._done(self._failure or failure.as_value())
             return
         if self._written_epoch_files:
+            # These names are not in the root. The sync only ends this turn: thousands of renames at once would block
+            # the loop. The sync of the whole directory that follows the last share covers them.
             self._home.disk.sync_dir(ROOT, lambda _: self._rename_epoch_files())
         else:
             self._home.disk.sync_all(self._all_synced)
@@ -180,12 +182,14 @@ def take_clean_mark(home: LogDirContext) -> bool:
         parse_clean_shutdown(read_file(disk, CLEAN_SHUTDOWN))
         clean = True
     except CorruptCheckpoint as error:
+        # A mark that cannot be read costs one recovery. To trust it could cost records.
         _logger.warning("%s: %s", disk.name, error)
         clean = False
     except Failure as failure:
         if failure.kind is not Kind.NOT_DONE:
             raise
         clean = False
+    # With a mark left from before the first append, the start after a crash would trust files that were not synced.
     disk.unlink_now(CLEAN_SHUTDOWN)
     disk.sync_now(ROOT)
     return clean

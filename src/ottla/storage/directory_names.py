@@ -45,6 +45,8 @@ class DirectoryNames:
 
     def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
         """Rename its directory to `…-delete`, to be removed later; `done` when the name is durable. Raises Failure."""
+        # Before the rename: a compaction pass that then misses its files ends as one of a closed log (CONFLICT).
+        # Otherwise it would take the directory offline.
         log.cleaning.closed = True
         target = delete_dir_name(log.tp, self._random_suffix())
         self._leave_name(log, target, done)
@@ -58,6 +60,8 @@ class DirectoryNames:
 
     def forget_deleted_log(self, tp: TopicPartition) -> None:
         """Before a log is created: remove an earlier log of the same name from the checkpoints. Raises Failure."""
+        # Up to four blocking writes are the price of a creation after a deletion, so other creations skip them. A set
+        # that has grown to its limit is emptied by the same writes.
         if tp in self._deleted or len(self._deleted) > GHOSTS_KEPT:
             self._offsets.forget_deleted_logs()
             self._deleted.clear()

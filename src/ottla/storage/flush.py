@@ -133,6 +133,8 @@ class Flush:
 
     def _start_flush(self) -> None:
         self._current_requests, self._next_requests = self._next_requests, []
+        # The end is taken before the jobs begin: records that are appended during the syncs may be durable afterwards,
+        # but no sync shows that they are.
         self._target, self._cuts_covered = self._end_offset(), self._cuts
         self._failure = None
         jobs = self._flush_jobs()
@@ -155,6 +157,7 @@ class Flush:
             segment = self._segments[slot]
             if segment.base_offset < self._target or (segment.active and (everything or cut)):
                 jobs += self._segment_syncs(segment, everything)
+        # A flush with nothing to sync completes in a later turn as well: one sync runs in any case.
         return jobs or [self._segments.active.file.sync]
 
     def _first_unsaved(self) -> int:
@@ -220,6 +223,8 @@ class Flush:
 
     def on_truncated(self, offset: int) -> None:
         """Note that the log was cut at `offset`: flushes requested before make nothing durable from there on."""
+        # Counted, not flagged: a cut during a flush is not covered by it, and `_finish_flush` subtracts only those from
+        # before the flush began.
         self._cuts += 1
         self._target = min(self._target, offset)
         self.active_was_cut = True
@@ -227,6 +232,8 @@ class Flush:
 
     def on_restarted(self, offset: int) -> None:
         """Note that the log is empty and begins at `offset`: there is nothing to recover below it."""
+        # The target of a flush in flight is an end of the old log. If it is above `offset`, the recovery point must not
+        # reach it when that flush completes.
         self._target = offset
         self._lower_recovery_point(offset)
         self._set_recovery_point(offset)

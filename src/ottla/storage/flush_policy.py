@@ -83,6 +83,8 @@ class FlushPolicy:
 
     def note_at_rest(self) -> None:
         """Note that no record is above the high watermark: the directory may skip the log until the next append."""
+        # The hot path has a single comparison, with `next_offset`. It serves this purpose as well: -1 makes the next
+        # append call `on_appended`, which adds the log to the changed ones again.
         self._is_at_rest = True
         self.next_offset = -1
 
@@ -97,6 +99,7 @@ class FlushPolicy:
             self._home.timers.add_timer(now.mono_ns + self._config.flush_ms * 1_000_000, self._on_deadline)
         if self._end_offset() - self._flushed >= self._config.flush_messages:
             self._start_flush()
+            # Only a flush by count moves it. One by time, or by request, holds no acknowledgement back.
             self.awaited_offset = self._flushed
         self._set_next_offset()
 
@@ -110,6 +113,8 @@ class FlushPolicy:
         self._flush.request_flush(ended)
 
     def _start_flush(self) -> None:
+        # Moved when the flush is requested, not when it ends: records that arrive during the syncs count for the next
+        # one, which can be requested meanwhile.
         self._flushed = self._end_offset()
         self._flush.request_flush(self._on_flushed)
 
@@ -119,6 +124,8 @@ class FlushPolicy:
 
     def _on_deadline(self) -> None:
         self._armed = False
+        # The records may have been flushed by count since the deadline was set: then no sync is due. The timer cannot
+        # be cancelled.
         if self._flushed < self._end_offset() and self._home.offline is None:
             self._start_flush()
         self._set_next_offset()

@@ -41,6 +41,7 @@ class FutureLog:
         found = end.moves.futures.get(log.tp)
         if found is None:
             self._marked = False
+            # A pass in progress could remove a tombstone before it is copied, but after the record that it deletes was.
             log.cleaning.interrupt_pass()
             found = end.moves.create_copy(log, self._is_marked)
         self.copy = found
@@ -96,6 +97,7 @@ class FutureLog:
         """Follow a cut or a restart of the log. Raises Failure."""
         self._cuts += 1
         log, copy = self.log, self.copy
+        # The two have no offset in common any more.
         if not log.start_offset <= copy.end_offset or copy.start_offset > log.end_offset:
             copy.restart_at(log.start_offset)
         elif copy.end_offset > log.end_offset:
@@ -118,8 +120,10 @@ class FutureLog:
         """
         region = self._next_region(max_bytes)
         if region is None:
+            # Nothing was read, but `done` comes in a later turn in any case; the sync is a way there.
             self.log.disk.sync_dir("", lambda outcome: done(outcome if isinstance(outcome, Failure) else 0))
             return
+        # The log may be cut while the bytes are read off the loop: then they may be of records that no longer exist.
         cuts = self._cuts
 
         def read(outcome: memoryview | Failure) -> None:
@@ -145,6 +149,7 @@ class FutureLog:
             region = self._next_region(max_bytes)
             if region is not None:
                 piece = memoryview(bytearray(region.size))
+                # Blocking: no append may come between the last piece and the swap, or the copy would lack it.
                 region.file.read_now(region.pos, piece)
                 max_bytes -= region.size
                 self._append_piece(piece)
@@ -156,6 +161,8 @@ class FutureLog:
         log, copy = self.log, self.copy
         region = log.read(copy.end_offset, max_bytes, log.end_offset, warmed=True) if self.lag else None
         if region is None and self.lag:
+            # Compaction has removed the records up to the end. Without a batch there, only the name of an empty segment
+            # shows the next start where the log ends.
             copy.end_offset = log.end_offset
             copy.roll_segment()
         return region
@@ -228,6 +235,7 @@ class FutureLog:
 def common_end(one: LeaderEpochs, other: LeaderEpochs, start: int, end: int) -> int:
     """Up to which offset between `start` and `end` two copies of a log are equal, by their leader epochs."""
     bounds = {entry.start_offset for each in (one, other) for entry in each.entries}
+    # Between two of these offsets both copies have one epoch each, so the first difference is at one of them.
     for offset in sorted(bounds | {start}):
         if start <= offset < end and one.epoch_of(offset) != other.epoch_of(offset):
             return offset
@@ -249,6 +257,8 @@ def settle_moves(dirs: Sequence[LogDir]) -> None:
         try:
             if len(several) > 1:
                 _settle_one(tp, several)
+            # A directory that is offline may hold the other log. The mark then has to stay: of two logs with the same
+            # epoch and end, it shows which one was swapped in.
             if len(working) == len(dirs):
                 several[-1].moves.remove_mark(tp)
         except (Failure, ApiError) as error:

@@ -130,6 +130,7 @@ class FutureLogs:
 
     def retire_source(self, tp: TopicPartition) -> Log:
         """Take a log out of service, because a copy elsewhere is the log now; it stays until `drop_source`."""
+        # If an earlier move had brought the log here, that one is over: this one takes it away.
         self.arrived.pop(tp, None)
         log = self.replaced[tp] = self._logs.pop(tp)
         log.cleaning.closed = True

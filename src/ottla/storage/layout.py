@@ -98,6 +98,7 @@ def parse_log_dir(name: str) -> TopicPartition | None:
     if name in METADATA_LOGS:
         return None
     match = _LOG_DIR.fullmatch(name)
+    # `t-01` is not partition 1 of `t`: two directories would be one partition, and Kafka writes no leading zeros.
     if match is None or str(int(match[2])) != match[2] or int(match[2]) > _PARTITION_MAX:
         return None
     return TopicPartition(match[1], int(match[2]))

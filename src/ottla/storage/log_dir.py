@@ -169,6 +169,8 @@ class LogDir:
         progress: Callable[[LoadProgress], None],
         is_wanted: Callable[[], bool],
     ) -> bool:
+        # A directory that cannot be listed goes offline here, with its mark of a clean stop: once the device works
+        # again, no recovery is needed.
         directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
         self._clean = take_clean_mark(self._home)
         # Without this each log would have to be synced before its first record: the last process may have cut it.
@@ -183,6 +185,12 @@ class LogDir:
 
         found = dict(self._log_directories(directories))
         config_of = cache(topic_config)
+        # 1. An entry without a directory is of a deleted log, or of a lost one: a new log of that name must not inherit
+        # it.
+        # 2. A recovery point above 0 shows that the log had records, so it is in `missing` until the controller has
+        # been informed.
+        # 3. `take_stored` comes before the first log is opened: a stop in the middle of loading writes the checkpoints,
+        # and the logs that were not opened keep their entries.
         self._names.note_deleted({*points, *marks, *starts, *cleaned}.difference(found))
         self.missing.update({tp: point for tp, point in points.items() if point and tp not in found})
         for tp in found:
@@ -204,6 +212,7 @@ class LogDir:
     def _log_directories(self, names: list[str]) -> Iterator[tuple[TopicPartition, str]]:
         """Partitions and their directories, logs before copies; removes directories of deleted partitions."""
         seen: dict[TopicPartition, None] = {}
+        # False sorts before True: a log comes before its copy, so that a duplicate is the copy, which may be removed.
         for name in sorted(names, key=_is_future):
             if is_delete_dir(name):
                 self._home.unlink_path(name)
@@ -225,6 +234,7 @@ class LogDir:
         else:
             self.logs[tp] = log
             self.moves.note_mark(tp)
+        # Recovery has found records above the recovery point. It cannot tell whether a sync has covered them.
         if log.recovery_point < log.end_offset:
             log.flush(self._home.note_failure)
 

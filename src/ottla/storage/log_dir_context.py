@@ -130,6 +130,8 @@ class LogDirContext:
 
     def on_failed(self, failure: Failure) -> None:
         """Note a failure of the disk; a failing device takes the directory offline."""
+        # A full disk or a missing file (FULL, NOT_DONE) concerns one operation. Only a failing device (IO) makes
+        # everything in the directory doubtful.
         if failure.kind is not Kind.IO or self.offline is not None:
             return
         self.offline = failure
@@ -232,6 +234,7 @@ class CompletionBarrier:
     def __init__(self, done: Done[None]) -> None:
         self._done = done
         self._failure: Failure | None = None
+        # One for `arm_barrier`: completions that come before all are expected do not end the wait.
         self._open = 1
 
     def add_expected(self) -> Callable[[object], None]:
@@ -292,6 +295,8 @@ class CoalescingWriter:
 
     def write_now(self, data: bytes) -> None:
         """Write `data` to the file now, blocking, after a write in progress. Raises Failure."""
+        # A write in progress is older than `data`. Its content is forgotten, so that its completion is not taken for
+        # the state of the file.
         self._next = self._saved = None
         self._in_flight = b""
         self._home.disk.replace_now(self._path(), data)
@@ -306,6 +311,7 @@ class CoalescingWriter:
         data, self._next = self._next, None
         assert data is not None
         self._writing = True
+        # Until the write completes, the file may have the old content or the new one.
         self._saved = None
         self._in_flight = data if isinstance(data, bytes) else data()
         self._home.disk.replace_file(self._path(), self._in_flight, self._on_written)
@@ -318,6 +324,7 @@ class CoalescingWriter:
         if self._next is not None:
             self._start_write()
             return
+        # Only now, when no newer content waits: a caller may have come for that one.
         waiting, self._idle = self._idle, []
         for tell in waiting:
             tell(None)

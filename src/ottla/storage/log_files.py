@@ -75,6 +75,7 @@ class LogFiles:
         """Compute when the active segment is full; it counts as full while appends have to take the slow path."""
         self.active.set_roll_bounds(self.config, now_ms)
         self.active.on_entries = self._home.show_entries_soon
+        # The bounds were just set to those of a segment with room; the fence has to be put back.
         if self._refuses_appends or self._metadata.epochs_stale:
             self.fence_appends()
 
@@ -173,6 +174,7 @@ class LogFiles:
 
     def replace_all(self, offset: int) -> None:
         """Drop all segments, and begin with an empty one at `offset`. Raises Failure."""
+        # The newest first: a process that is killed in between leaves a log without a hole.
         for segment in reversed(self.segments.drop_from(0)):
             retire_segment(self._home, segment, self.config.file_delete_delay_ms)
         self.segments.add_segment(create_segment(self._home, self._metadata.directory, offset, self.config))

@@ -153,6 +153,7 @@ class LogManager:
                 topic_config, progress or _log_progress, is_wanted or _is_always_wanted
             ):
                 return False
+        # After the last directory was loaded: the two logs of an interrupted move are in different ones.
         settle_moves(self.dirs)
         for log in self.online_logs():
             log.removable_below = self.removable_at_first
@@ -163,6 +164,8 @@ class LogManager:
 
     def stop_logs(self, done: Done[None]) -> None:
         """Flush everything, write checkpoints and snapshots, mark each directory as cleanly stopped. The last call."""
+        # Retention, compaction and timers end first: each of them would write, cut or rename files of logs that are
+        # being closed.
         self._background_tasks.clear_tasks()
         if self.cleaner is not None:
             self.cleaner.stop_workers()
@@ -171,6 +174,7 @@ class LogManager:
         working = [each for each in self.dirs if each.offline is None]
         for each in working:
             each.stop_logs(barrier.add_expected())
+        # `done` must come in a later turn, also when there is nothing to stop: this sync is a way there.
         if not working:
             self._homes[0].disk.sync_dir("", barrier.add_expected())
         barrier.arm_barrier()
@@ -302,6 +306,7 @@ class LogManager:
             if tp in each.logs:
                 end_offset, topic_id = each.logs[tp].end_offset, each.logs[tp].metadata.topic_id
                 each.delete_log(tp)
+                # A log without records cannot be missed.
                 if end_offset:
                     self._deleted_ids[tp] = topic_id
                     each.missing[tp] = end_offset
@@ -402,6 +407,8 @@ class LogManager:
 
     def _expire_producers(self) -> None:
         now = self._clock.now()
+        # A visit is limited in ids; with more of them due, the next visit comes after a pause in which requests are
+        # served, not after the interval of the check.
         if self._expiry.expire_producers(now.wall_ms, self._config.producer_id_expiration_ms):
             self.timers.add_timer(now.mono_ns + _EXPIRY_PAUSE_NS, self._expire_producers)
 

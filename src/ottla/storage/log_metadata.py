@@ -159,6 +159,7 @@ class LogMetadata:
                 then()
 
         self.flush.note_names(self.directory, ROOT)
+        # Topics from before Kafka 2.8 have no id (KIP-516), and their logs no such file.
         if self.topic_id == ZERO_UUID:
             then()
             return

@@ -41,6 +41,7 @@ class LogStartCheckpoint:
 
     def write_starts(self) -> None:
         """Begin to write the log starts to the file."""
+        # Cleared before the content is made. Cleared after the write, it would hide a start that moves meanwhile.
         self._home.starts_changed = False
         self.file.write_soon(self._content)
 
@@ -61,6 +62,8 @@ class LogStartCheckpoint:
         callers, self._waiting = self._waiting, deque()
         self._is_busy = bool(callers)
         if callers:
+            # A caller that comes from here on waits for the next write: the content of this one may exist already. A
+            # failed write also ends the wait, and takes the directory offline, which the callers check.
             self.write_starts()
             self.file.when_idle(lambda _: self._continue_some(callers))
 
@@ -162,6 +165,7 @@ class OffsetCheckpoints:
     def write_final(self) -> None:
         """Write the files of a stop, blocking. Raises Failure."""
         disk = self._home.disk
+        # The cleaner's checkpoint is not among them: each pass writes it at its end, each cut before the log is cut.
         disk.replace_now(RECOVERY_POINTS, self._recovery_point_bytes())
         disk.replace_now(HIGH_WATERMARKS, self._high_watermark_bytes())
         disk.replace_now(LOG_STARTS, self._start_bytes())
@@ -231,9 +235,11 @@ class OffsetCheckpoints:
 
     def _recovery_point(self, tp: TopicPartition) -> int | None:
         log = self._find_log(tp)
+        # The entry of a missing log is kept: it is the only proof, at the next start, that records were here.
         return self._missing.get(tp) if log is None else log.recovery_point
 
     def _high_watermark_bytes(self) -> bytes:
+        # A copy: `noted_high_watermark` removes logs that are at rest.
         for tp in list(self._home.changed):
             log = self._find_log(tp)
             if log is None:

@@ -25,6 +25,7 @@ class Timers:
     def add_timer(self, deadline_ns: int, action: Action) -> None:
         """Run `action` at the first `run_due` at or after the deadline."""
         self._count += 1
+        # The count keeps the order of equal deadlines, and two actions are never compared, which have no order.
         heapq.heappush(self._heap, (deadline_ns, self._count, action))
         self.next_ns = self._heap[0][0]
 
@@ -35,6 +36,8 @@ class Timers:
 
     def run_due(self, now_ns: int) -> None:
         """Run the actions that are due. One that is added meanwhile waits for the next call, even when it is due."""
+        # All due actions are taken before the first one runs: an action that schedules itself for the same time would
+        # otherwise keep this loop from ending.
         due: list[Action] = []
         while self._heap and self._heap[0][0] <= now_ns:
             due.append(heapq.heappop(self._heap)[2])

@@ -17,6 +17,9 @@ from ottla.transactions.state import Transaction, TransactionStatus
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.wire.primitives import uvarint
 
+# The key:   version i16 = 0 | length i16 | transactional id
+# The value: version i16 = 1 | producer id i64 | epoch i16 | time-out i32 | status i8 | partitions, compact
+#            | last update i64 | start i64 | number of tagged fields, each: tag u8, length u8, value
 _KEY_TYPE: Final = 0
 _VALUE_VERSION: Final = 1
 _KEY: Final = Struct(">hh")

@@ -357,6 +357,8 @@ class TransactionMachine:
         transactions, partitions, found = self.transactions, 0, 0
         for name in self._ongoing:
             if rules.has_timed_out(transactions[name], now_ms):
+                # The first one is taken in any case: with more partitions than a step allows, it would never be
+                # aborted.
                 partitions += len(transactions[name].partitions)
                 if found and (found == ABORTS_PER_STEP or partitions > PARTITIONS_PER_STEP):
                     return

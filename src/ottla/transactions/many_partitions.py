@@ -80,6 +80,7 @@ class ManyPartitionsRequest:
     def _refused_pieces(self) -> Generator[AddPartitionsToTxnResponse, None, None]:
         codes = iter(self._codes)
         for part in self._parts:
+            # Partitions without a fault of their own were not added either.
             yield _slice_response(part, lambda _: next(codes) or ErrorCode.OPERATION_NOT_ATTEMPTED)
 
 

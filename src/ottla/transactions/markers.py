@@ -211,6 +211,7 @@ class MarkerQueue:
 
     def on_marker_codes(self, batch: MarkerBatch, codes: Sequence[int | None], now_ns: int) -> list[PartitionsMarked]:
         """The same with an error code per partition of the batch, in their order; None: the response lacks it."""
+        # Whatever the response was, the broker can take another request, so jobs that it held up are looked at again.
         self._busy[batch.node] -= 1
         self._release_held_up()
         written: list[PartitionsMarked] = []
@@ -265,6 +266,7 @@ class MarkerQueue:
             job.todo[tp] = None
         self._ready[job.markers.transactional_id] = job
         self._held_up.pop(job.markers.transactional_id, None)
+        # The shift is bounded as well: a partition may refuse its marker for days.
         delay_ms = min(RETRY_MIN_MS << min(job.failures, 10), RETRY_MAX_MS)
         job.failures += 1
         job.not_before_ns = now_ns + delay_ms * _NS_PER_MS

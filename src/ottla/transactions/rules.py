@@ -152,6 +152,8 @@ def verify_partitions(txn: Transaction | None, request: VerifyPartitions) -> Map
 def _check_writer(txn: Transaction | None, transactional_id: str, identity: ProducerIdentity) -> Transaction:
     """The transaction, if this producer may write in it now. Raises ApiError."""
     txn = _require_known(txn, transactional_id)
+    # While a transaction of version 2 ends, there are two identities: the successor may not write yet, and gets an
+    # error that it retries; the one that ended it is fenced.
     if identity != txn.successor:
         raise _wrong_producer_error(transactional_id, txn, identity)
     if txn.status.ending:

@@ -193,6 +193,8 @@ class Transactions:
 
     def take_id(self, command: InitProducerId | EndTransaction) -> None:
         """Fetch a producer id and submit the command again with it."""
+        # In a later turn: the source may call back within this call, and an effect must not call into the state
+        # machine.
         self._ids.take_producer_id(lambda outcome: self._tools.later(lambda: self._with_id(command, outcome)))
 
     def _with_id(self, command: InitProducerId | EndTransaction, outcome: int | Failure) -> None:
@@ -254,6 +256,7 @@ class Transactions:
         if self._written_here.get(markers.transactional_id) is not markers:
             return
         for code in codes:
+            # The markers that were written here are written again by the queue: their partitions recognise them.
             if code not in HAS_IT:
                 self._send_by_queue(markers, RETRY_MIN_MS)
                 return

@@ -29,6 +29,7 @@ def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, i
     Raises MalformedMessage; UnknownVersion when the message has no such version.
     """
     decoder = cls.DECODERS.get(version) or _compile_decoder(cls, version)
+    # Slices of bytes are copies, those of a view are not: only a message with records may refer to its frame.
     buffer = memoryview(view) if cls.HAS_RECORDS else bytes(view)
     end = len(buffer)
     try:

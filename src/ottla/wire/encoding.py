@@ -156,6 +156,7 @@ class EncoderSource:
         tags, outer = self._new_name("t"), self._put
         self.lines.append(f"{indent}{tags} = []")
         for field in self.scope.tagged_fields(cls):
+            # A tag's value comes after its size, so it is encoded apart from the message first.
             pieces = self._new_name("q")
             self._put = f"{pieces}p"
             condition = self._differs_condition(cls, field, f"{value}.{field.name}")

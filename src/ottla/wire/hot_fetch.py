@@ -209,6 +209,7 @@ def _compact_request(version: int) -> Callable[[memoryview, int], FetchRequest]:
                     raise _Unusual
                 p = _read_new(view, e, (view[p + 1 : e].tobytes().decode(),), wanted)
         forgotten, n, tags = _read_tail(view, p)
+        # 1 is the compact form of an empty array or text: no forgotten topics, no rack.
         if forgotten != 1 or n != 1 or tags:
             rack, tagged, replica_epoch = _rare_tail(view, p)
             replica = replica if replica_first else tagged
@@ -221,6 +222,8 @@ def _compact_request(version: int) -> Callable[[memoryview, int], FetchRequest]:
 
 
 _read_head = struct.Struct(">iiibiiB").unpack_from
+# A partition from v12 on: partition | current leader epoch | fetch offset | last fetched epoch | log start offset |
+# most bytes: 32 bytes, then its tag section.
 _read_wanted = struct.Struct(">iiqiqi").unpack_from
 _read_tail = struct.Struct(">BBB").unpack_from  # forgotten topics, length of the rack's name, tags
 _read_replica = struct.Struct(">BBBiqB").unpack_from
@@ -260,6 +263,7 @@ def _rare_tail(view: memoryview, p: int) -> tuple[str, int, int]:
 def _replica_state(view: memoryview, p: int) -> tuple[int, int]:
     """Decode a tag section with the replica's state only: (id, epoch)."""
     count, tag, size, replica, epoch, inner = _read_replica(view, p)
+    # One tag, number 1, of 13 bytes: replica id i32 | replica epoch i64 | an inner tag section, empty.
     if (count, tag, size, inner) != (1, 1, 13, 0):
         raise _Unusual
     return replica, epoch

@@ -209,6 +209,7 @@ def _read_entries(
     if partitions < 2:
         raise _Unusual
     while True:
+        # Up to three bytes of a length, batches below 2 MiB, are read here instead of by a call.
         if length > 127:
             byte = view[p]
             length = length & 127 | (byte & 127) << 7

@@ -177,6 +177,7 @@ def _read_rows(view: memoryview, p: int, topic: bytes, rows: list[Row]) -> int:
         size, p = read_uvarint(view, p + _ROW_SIZE)
         records = view[p : p + size - 1] if size > 1 else _NO_RECORDS
         p += max(0, size - 1)
+        # 0 and 1 are null and empty: replicas get no aborted transactions. A tag may be a diverging epoch.
         if aborted > 1 or p >= end or view[p]:
             raise _Unusual
         p += 1

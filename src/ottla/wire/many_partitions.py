@@ -63,6 +63,7 @@ class _Reader:
         else:
             count = max(0, _int32(self.view, self.pos)[0])
             self.pos += 4
+        # An element has one byte at least.
         if count > min(MAX_ELEMENTS, len(self.view) - self.pos):
             fail(where, f"{count} elements in {len(self.view) - self.pos} bytes")
         return count
@@ -237,6 +238,7 @@ class FetchWalk:
             fail("FetchRequest.partitions", f"{row.size * count} bytes of {len(reader.view) - reader.pos}")
         rows = reader.view[reader.pos : end]
         if version >= 12:
+            # The last byte of a row is its number of tags: one slice with a step checks it in all rows.
             if rows[row.size - 1 :: row.size].tobytes().strip(b"\0"):
                 return []
             wanted = [(name, *each) for each in row.iter_unpack(rows)]
@@ -256,6 +258,7 @@ class FetchWalk:
         reader = self._reader
         for _ in range(count):
             (row,) = self._row.iter_unpack(reader.take_bytes(self._row.size, "FetchRequest.partitions"))
+            # The layout ends with the number of tags, which `skip_tags` reads as well.
             reader.pos -= 1
             reader.skip_tags()
             yield [(name, *row)]
@@ -300,6 +303,7 @@ class FetchPieces:
     def add_encoded(self, parts: list[Part], topics: int) -> None:
         """Keep the bytes between head and tail of an encoded body, and count its topics."""
         self._topics += topics
+        # The head of a flexible body: throttle time i32 | error i16 | session id i32 | number of topics.
         before = 10 + len(uvarint(topics + 1)) if self._flexible else self._empty
         first = parts[0]
         assert isinstance(first, bytes), "the head is written"

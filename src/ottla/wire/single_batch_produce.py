@@ -110,6 +110,7 @@ class LoneProduce:
     def read(self, frame: memoryview) -> LoneAnswer | None:
         """Decode a response without its length prefix; None if it is not the usual one, or is malformed."""
         at = 4 + len(self._answer_head)
+        # A usual response differs from others in its size, or in these bytes; the compiled codec reads the others.
         if len(frame) != self._answer_size or frame[4:at] != self._answer_head:
             return None
         error, base_offset, append_time_ms, *_, details, throttle_ms, tail = self._unpack(frame, at)

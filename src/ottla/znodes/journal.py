@@ -105,6 +105,7 @@ class Journal:
                 return decode_snapshot(memoryview(content))
             except CorruptStore as reason:
                 logger.warning("metadata store: ignoring %s: %s", _file_path(number, ".snapshot"), reason)
+        # With an empty tree the cluster would begin again from nothing, while a backup may still have its state.
         if numbers:
             raise CorruptStore(f"no snapshot in {DIRECTORY} can be read; restore the directory from a backup")
         return Tree(), 1
@@ -168,6 +169,8 @@ class Journal:
             self._disk.unlink_now(path)
             done(failure.as_value() if failure.kind is Kind.IO else None)
             return
+        # Nothing is appended before the name of the new log is durable: a power cut would take confirmed changes with
+        # it.
         old.close()
         self._disk.sync_dir(DIRECTORY, lambda outcome: done(outcome if isinstance(outcome, Failure) else None))
 

@@ -121,6 +121,7 @@ class LocalSession:
 
     def _deliver_outcome(self, lane: str, done: Done[Results], outcome: Results | Failure) -> None:
         """Begin the lane's next multi, or fail all of them after a Failure, and pass on the outcome."""
+        # The lane is settled before `done` is called, which may submit the next multi to it.
         queue = self._lanes[lane]
         if isinstance(outcome, Failure):
             del self._lanes[lane]

@@ -90,6 +90,7 @@ def encode_snapshot(tree: Tree, next_zxid: int) -> bytes:
     head = _HEAD.pack(SNAPSHOT_FORMAT, next_zxid, len(tree.nodes), len(sessions))
     head += b"".join(_SESSION.pack(session, len(grant)) + grant for session, grant in sessions)
     batches = [encode_batch([Record(0, 0, None, head)])]
+    # A parent sorts before its children, which `_add_node` needs.
     paths = sorted(tree.nodes)
     for start in range(0, len(paths), _BATCH_NODES):
         chunk = paths[start : start + _BATCH_NODES]

@@ -100,6 +100,7 @@ class EmbeddedStore:
     def open_session(self, client: Client, grant: Grant) -> int:
         """Begin a session; it is durable once the journal is synced (`enqueue_callback`). Raises Failure (FULL, IO)."""
         self._raise_if_failed()
+        # The zxid of its own OPEN: no other session ever has it, and no counter has to be stored.
         session = self._next_zxid
         self._write_changes([Change(Verb.OPEN, "", grant.pack_grant(), session)])
         self._clients[session] = client
@@ -146,6 +147,7 @@ class EmbeddedStore:
         self.run_action(lambda: self._expire_session(session))
 
     def _expire_session(self, session: int) -> None:
+        # Before `end_session`, which forgets the client.
         client = self._clients.get(session)
         try:
             self.end_session(session)
@@ -206,6 +208,7 @@ class EmbeddedStore:
             failure = self._failure
             self._later(lambda: tell(failure))
             return
+        # A read waits for the present end of the log as well: it may have seen the last change there.
         self._queue.append(_Entry(self._journal.file.size, tell, wrote))
         self._deliver_durable()
 
@@ -250,6 +253,7 @@ class EmbeddedStore:
             self._begin_roll()
 
     def _begin_roll(self) -> None:
+        # A change without a callback, such as the end of a session, may not be synced yet.
         if self._journal.file.durable < self._journal.file.size:
             self.enqueue_callback(lambda _: self._roll_when_idle())
             return

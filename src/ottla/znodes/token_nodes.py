@@ -67,6 +67,7 @@ def decode_token(token_id: str, data: bytes) -> TokenInfo:
     if content.get("tokenId") != token_id:
         raise ValueError("the node is that of another token")
     owner = _principal_in(content.get("owner"))
+    # Before version 3 (KIP-373) the requester of a token was always its owner.
     requester = _principal_in(content.get("tokenRequester")) if content["version"] >= _WITH_REQUESTER else owner
     renewers = content.get("renewers")
     if not isinstance(renewers, list):

@@ -230,6 +230,8 @@ class Tree:
         self._count_child_change(parent, zxid).remove_child(name)
         if node.owner:
             del self.ephemerals[node.owner][path]
+        # A watch on the node's data and one on its children both fire; `Watches` makes one event of the two for a
+        # client.
         events += (
             Event(path, False, EventKind.DELETED),
             Event(path, True, EventKind.DELETED),

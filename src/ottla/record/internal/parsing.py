@@ -67,6 +67,7 @@ def parse_versioned(cls: type[Message], data: bytes) -> tuple[int, Message]:
     Raises CorruptRecord.
     """
     version = _read_type_number(data, "message")
+    # As Kafka's clients do: a newer version of these messages only adds fields at the end.
     return version, _decode_message(cls, min(version, cls.VERSIONS[-1]), data)
 
 

@@ -185,6 +185,8 @@ class DownConversion:
         if self.stopped:
             return
         if not isinstance(result, tuple):
+            # A job that ran out of time or memory would do so again, so it gets an error that clients do not retry for
+            # ever.
             hopeless = isinstance(result, Failure) and result.kind in (Kind.TIMEOUT, Kind.FULL)
             code = ErrorCode.CORRUPT_MESSAGE if hopeless else ErrorCode.KAFKA_STORAGE_ERROR
             result = int(code), f"records cannot be down-converted: {result}"

@@ -186,6 +186,7 @@ def read_partition(
         return
     size = min(budget, each.max_bytes)
     offset = each.fetch_offset
+    # Only the first batch of a response may exceed its limit, so that every fetch makes progress (KIP-74).
     region = None if offset == limit else log.read(offset, size, limit, pending.bytes_read == 0, each.warmed)
     if region is not None and pending.version < ZSTD_VERSION:
         region = old_readers_region(pending.version, each, partition, region, size, limit)

@@ -124,6 +124,7 @@ class FetchPartition:
     def wake(self) -> None:
         """Mark this partition as dirty after a change, and wake the request that waits in the session."""
         session = self.session
+        # It waits in both lists of the partition, and only the one that woke it was emptied.
         if session.waits_for == END | MARK:
             self.stop_watching()
         self.partition = None
@@ -281,6 +282,7 @@ class FetchSessions:
         session = self._sessions.get(session_id)
         if session is None:
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id}")
+        # After the largest epoch comes 1, because 0 would ask for a new session.
         expected = session.epoch + 1 if session.epoch < _EPOCH_MAX else 1
         if epoch != expected:
             message = f"fetch session {session_id} is at epoch {session.epoch}, the request has {epoch}"

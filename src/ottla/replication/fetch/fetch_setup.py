@@ -54,6 +54,8 @@ class FetchSetup:
             session.previous_ns = used_ns if before == request.replica_id else NEVER
             self._sessionless[pending.slot.peer] = request.replica_id, session.used_ns
         session.note_broker_epoch(request.replica_epoch)
+        # A follower whose high watermark is below its own end learns of a commit by its next fetch, though no record is
+        # new.
         session.dirty.update(session.awaits_commit)
         session.awaits_commit.clear()
 

@@ -75,6 +75,7 @@ class SessionlessFetch:
         for name, index, epoch, offset, last_epoch, _, most in asked:
             if name != last:
                 topic = self._topics.get(name)
+                # A topic that is named again may name a partition again, of which the response has one row.
                 if topic is None or name in found:
                     return -1
                 last, partitions = name, topic.partitions
@@ -97,6 +98,7 @@ class SessionlessFetch:
                 rows[index] = (index, 0, mark, stable, log.start_offset, aborted, -1, NO_RECORDS)
                 continue
             size = min(left, most)
+            # The remembered positions reach up to the log end: with a lower limit they would include records above it.
             region = log.read_newest(offset, size) if limit == log.end_offset else None
             if region is None:
                 region = log.read(offset, size, limit, not self.bytes_read)

@@ -185,6 +185,7 @@ class ReplicaFetcher:
         When all connections are busy with abandoned requests, the next response is waited for instead.
         """
         self._impatient = None
+        # With unsettled partitions the request in flight may be OffsetForLeaderEpoch, which the next fetch needs.
         if self._in_flight and self._idle_lanes and not self._unsettled:
             self._in_flight = False
             self._attempt += 1
@@ -220,6 +221,7 @@ class ReplicaFetcher:
 
         def on_response(answer: memoryview | Failure) -> None:
             self._idle_lanes.append(lane)
+            # The name of the main connection is a prefix of the others', so it is the first one whenever it is idle.
             self._idle_lanes.sort()
             if attempt == self._attempt:
                 self._on_fetch_response(answer)
@@ -231,6 +233,7 @@ class ReplicaFetcher:
         if self._impatient is not None:
             self._impatient.cancel()
             self._impatient = None
+        # Two truth values: they are equal when the leader has stopped or begun to respond.
         if self._is_responding is isinstance(answer, Failure):
             self._is_responding = not self._is_responding
             self._world.on_responding(self.leader, self._is_responding)
@@ -309,6 +312,7 @@ class ReplicaFetcher:
             leader_epoch, leader_end, log.epochs.end_offset_for, log.end_offset, partition.high_watermark
         )
         self._truncate_partition(following, cut.offset)
+        # A repeated comparison would get the same answer for ever.
         if (log.end_offset, log.epochs.latest) == before:
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"epoch {leader_epoch} ends at {leader_end}: nothing to truncate")
         self._request_partition(following)
@@ -415,6 +419,8 @@ class ReplicaFetcher:
     def _take_leader_end(
         self, following: PartitionFetchState, question: OffsetQuery, found: OffsetResult | None
     ) -> None:
+        # 1. No position yet. 2. The leader's log is shorter: cut to its end. 3. It is not: perhaps it begins above this
+        # log's end.
         if found is None or found.error or found.offset < 0:
             self._on_no_position(following, found)
         elif found.offset < following.partition.log.end_offset:

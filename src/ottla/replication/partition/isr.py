@@ -179,6 +179,8 @@ class InSyncReplicas:
     def _count_members(self) -> None:
         members = self.isr
         if self.proposed is not None:
+            # The controller may have carried out the proposal already: the high watermark must not pass a joiner, which
+            # may be elected, nor a member whose removal it may still refuse (KIP-497).
             members = maximal_isr(self.isr, self.proposed.isr)
         self.counted = tuple(each for each in members if each != self._node_id and each in self.replicas)
 
@@ -206,6 +208,7 @@ class InSyncReplicas:
         Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch that a broker sent before its latest restart.
         """
         before = self.replicas[replica_id]
+        # KIP-903. Before version 15 of Fetch a replica sends no broker epoch, which is -1 here.
         if broker_epoch < before.broker_epoch and broker_epoch != NO_EPOCH:
             message = f"broker {replica_id} has broker epoch {before.broker_epoch}, the fetch has {broker_epoch}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
@@ -228,6 +231,7 @@ class InSyncReplicas:
         contact = self._contacts.get(replica_id)
         if contact is None:
             return NEVER
+        # If the session is the one that fetches now, its latest request is this very one.
         return contact.used_ns if contact.used_ns < now_ns else contact.previous_ns
 
     def follows_since(self, ns: int) -> bool:

@@ -83,6 +83,7 @@ class LeaderRole:
         if newly:
             log.begin_epoch(state.leader_epoch)
             self._led_ns = now.mono_ns
+            # A producer may still have batches in flight to the leader before. An only replica has had no other leader.
             log.producers.cautious = len(state.replicas) > 1
         self.in_sync.apply_state(state, log.end_offset if newly else None, now.mono_ns)
         self.refresh_guards()
@@ -201,6 +202,7 @@ class LeaderRole:
         producers = replica.log.producers
         producers.check_coordinator(producer_id, marker.coordinator_epoch)  # the sender may have been replaced
         if not producers.needs_marker(producer_id, epoch, bumped):
+            # The marker is somewhere below the end; once the high watermark is there, it is committed.
             return replica.log.end_offset
         if replica.append_time:
             set_append_time(batch, 0, now.wall_ms)
@@ -357,9 +359,12 @@ class LeaderRole:
         if replica_id not in in_sync.replicas:
             raise unknown_replica_error(replica.tp, replica_id, leader_epoch)
         log, end = replica.log, replica.log.end_offset
+        # Before anything is noted: the offset of a log with another history acknowledges no record of this one.
         parts_at = None if last_epoch < 0 else replica.find_divergence(offset, last_epoch)
         if parts_at is not None:
             return parts_at
+        # Above the end: the follower's log is the longer one, after an unclean election. Below the start: it was away
+        # while records were deleted.
         if not log.start_offset <= offset <= end:
             raise out_of_range_error(replica.tp, log.start_offset, end, offset)
         news = in_sync.on_follower_fetch(replica_id, broker_epoch, offset, log_start, end, now.mono_ns, contact)

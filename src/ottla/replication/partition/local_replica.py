@@ -130,6 +130,7 @@ class LocalReplica:
 
     def wake_watchers(self) -> None:
         """Wake all watchers after a change; one that is still interested registers again."""
+        # Swapped first: a watcher that registers again while it is woken waits for the next change, not in this loop.
         watchers, self.watchers = self.watchers, {}
         wake_all(watchers)
 

@@ -40,5 +40,6 @@ def append_lowered(log: Log, view: memoryview, header: HeaderTuple, leader_epoch
         raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
     if leader_epoch != log.epochs.latest:
         log.epochs.assign_epoch(leader_epoch, base)
+    # The checksums were computed just now, in this process or by its worker.
     log.append_replica(memoryview(content), check_crc=False)
     return base

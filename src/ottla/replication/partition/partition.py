@@ -85,6 +85,7 @@ class Partition(LocalReplica):
         assert state.leader != self.node_id, f"{self.tp} is led here"
         changed = (state.leader, state.leader_epoch) != (self.leader, self.leader_epoch)
         self._take_state(state)
+        # An epoch start, whatever its value, drops the knowledge of followers: it is that of a past leadership.
         self.leader_role.in_sync.apply_state(state, 0, now.mono_ns)
         self.leader_role.refresh_guards()
         if changed:
@@ -100,6 +101,8 @@ class Partition(LocalReplica):
 
     def _take_state(self, state: PartitionState) -> None:
         if (state.leader, state.leader_epoch, state.replicas) != (self.leader, self.leader_epoch, self.replicas):
+            # No tombstone goes before the replicas of this state have reported: one that was added may lack it, and
+            # have the record that it deletes.
             self.log.removable_below = 0 if len(state.replicas) > 1 else UNBOUNDED
             self.log.note_bound_due()
         self.leader = state.leader

@@ -49,6 +49,7 @@ class VerificationGuards:
         """End a request's use of a guard; the last one removes it."""
         guard.passed = False
         guard.holders -= 1
+        # A marker may have voided this guard, and another request have begun one with the same key, which has to stay.
         key = guard.producer_id, guard.epoch
         if not guard.holders and self._asked.get(key) is guard:
             del self._asked[key]

@@ -63,6 +63,7 @@ class LargeProduce:
         joined = Joined(ProduceResponse, version, ("responses", "partition_responses"))
         joined.add_response(ProduceResponse())
         for items in read_chunks(walk.walk_entries(), APPENDED):
+            # One deadline for the whole request: each slice gets what the slices before it have left.
             left_ms = max(0, deadline_ms - self._now_ms())
             script = self._slow.answer_slice(slot, version, (walk.transactional_id, walk.acks, left_ms, items))
             answers, refused = yield from steps_of(script, self._resume)

@@ -140,6 +140,7 @@ class RecordsAppender:
             except Exception as error:  # noqa: BLE001  # an answer changes nothing
                 self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id, None)
 
+        # The deadline counts from here: conversions and verifications before the append are not part of the time-out.
         if late:
             waiting = DelayedProduce(late, acks, answers, refused, send_response)
             self._purgatory.try_complete_else_watch(waiting, list(late), timeout_ms)

@@ -152,6 +152,7 @@ class Verifier:
         waiting, self._waiting = self._waiting, []
         by_node: dict[int, list[VerificationRequest]] = {}
         for question in waiting:
+            # The coordinator may have moved to this broker while the question was queued.
             if self.ask_local is not None and self.ask_local(question, partial(self._on_local_answer, question)):
                 continue
             node = self.coordinator_of(question.transactional_id)

@@ -93,6 +93,7 @@ def dirtiest_log(logs: Iterable[tuple[K, CleanableRange | None, CompactionRules]
 
 def _first_uncleanable_offset(segments: Sequence[SegmentFacts], stable_offset: int, youngest_ms: int) -> int:
     """The base of the first segment that must stay as it is: active, unstable in part, or with records too young."""
+    # Whole segments only, as in Kafka: one young record keeps its segment, and every later one, as it is.
     for segment, following in pairwise(segments):
         if following.base_offset > stable_offset or segment.largest_timestamp > youngest_ms:
             return segment.base_offset

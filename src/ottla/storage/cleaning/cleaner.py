@@ -165,6 +165,7 @@ class Cleaner:
                 log.cleaning.finish_exchange()
             except Failure as failure:
                 _logger.error("%s: %s", log.tp, failure)
+        # Collected first: closing the steps runs their `finally` clauses, which remove the passes from `_busy`.
         passes = [each for _, each in self._busy.values()]
         for steps in self._running.values():
             steps.close()
@@ -210,6 +211,7 @@ class Cleaner:
         if slot is None:
             return None
         home, directory, log, facts = found[slot]
+        # Checked again: the search took several turns, in which another worker may have begun with this log.
         return (home, directory, log, facts) if facts is not None and self._may_clean(home, log) else None
 
     def _candidate_logs(self) -> list[tuple[tuple[LogDirContext, LogDir], Log]]:
@@ -260,6 +262,7 @@ class Cleaner:
         segments = [
             SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp) for segment in log.segments
         ]
+        # Whether records of an open transaction count is decided by its marker: nothing from there on is compacted.
         unstable = log.first_unstable_offset
         stable = log.high_watermark if unstable is None else min(unstable, log.high_watermark)
         return cleanable_range(
@@ -280,6 +283,8 @@ class Cleaner:
             return
         finally:
             self._busy.pop(number, None)
+        # After the last swap: a checkpoint ahead of it would, after a crash, let records pass as clean that no pass has
+        # seen.
         log.cleaning.checkpoint = cleaned.end_offset
         log.cleaning.worker_losses = 0
         directory.offsets.checkpoint_cleaned(log.tp)
@@ -336,7 +341,9 @@ class Cleaner:
             log.cleaning.uncleanable = why
             _logger.error("%s is not compacted any more: %s", log.tp, why)
             return
+        # The log is kept beside its id: as long as it is referenced, no other object can get the same id.
         self._resting[id(log)] = log, self._clock.now().mono_ns + REST_NS
+        # CONFLICT is the normal end of a pass whose log was cut, deleted or moved.
         if failure.kind is not Kind.CONFLICT:
             home.on_failed(failure)
             _logger.warning("compaction of %s: %s", log.tp, failure)

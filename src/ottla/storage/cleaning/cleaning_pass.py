@@ -190,6 +190,7 @@ class CleaningPass:
         # Millions of keys are freed in many turns: at once it would block the loop.
         while latest.release_memory():
             yield self._yield_turn
+        # The log may have been cut in those turns: then this end must not become the checkpoint.
         self._check_segments(())
         return cleaned
 
@@ -208,6 +209,7 @@ class CleaningPass:
                     if latest.is_full:
                         return
                 pos += size
+        # Offsets up to `until` without a batch were compacted away before: they count as read.
         latest.skip_to_offset(self._task.until - 1)
 
     def _map_keys(self, lot: list[Batch], seen: CleanedTransactions, latest: OffsetMap) -> Steps[None]:
@@ -271,6 +273,7 @@ class CleaningPass:
     def _rewrite_group(self, group: Sequence[Segment], judge: BatchRetention) -> Steps[Segment]:
         task = self._task
         files = self._files = CleanedFiles(self._home.disk, task.directory, group[0].base_offset, task.config)
+        # Each group gets a transaction index of its own, with the aborted transactions whose markers it holds.
         kept = len(self._transactions.kept)
         try:
             for segment in group:
@@ -279,6 +282,7 @@ class CleaningPass:
             self._check_segments(group)
         except Failure:
             files.close_files()
+            # The directory of a closed log has another name by now, or is gone; its removal takes these files along.
             if not task.state.closed:
                 files.discard_files(self._home)
             raise

@@ -55,6 +55,7 @@ class OffsetMap:
     def add_keys(self, base_offset: int, keys: Keys) -> None:
         """Add records of a batch. A piece is always added whole, so that every pass advances by one at least."""
         deltas, latest = keys.deltas, self._latest
+        # A batch that was added in part, or that begins below the dirty part, adds only its records from there on.
         known = bisect_left(deltas, self.end_offset - base_offset)
         if known:
             keys = keys.slice_records(known, len(deltas))
@@ -65,6 +66,8 @@ class OffsetMap:
         for index in keys.tombstones:
             lone, offset = keys.keys[index], base_offset + deltas[index]
             if lone is not None and latest[lone] == offset:
+                # Its complement, which is negative, marks a tombstone without a second table. A later record of the
+                # same key in this batch has replaced the offset already, hence the comparison.
                 latest[lone] = ~offset
         if deltas:
             self.end_offset = base_offset + deltas[-1] + 1

@@ -80,6 +80,7 @@ class CleanedFiles:
             self._txn_index.append(entry)
         if self._latest > self._time_index.last_entry.timestamp:
             self._time_index.append(self._latest, self._offset_of_latest, closing=True)
+        # Sealed before the syncs: that writes the last entries and trims the files.
         self._index.seal_file()
         self._time_index.seal_file()
         self._txn_index.write_out()

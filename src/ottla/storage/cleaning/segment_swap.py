@@ -52,6 +52,7 @@ class SegmentSwap:
 
         After any other failure the directory is offline, and its next start repairs the names.
         """
+        # Before the first rename: a failure here leaves the log as it was, a later one takes the directory offline.
         self._open_indexes()
         self._state.exchange = self
         try:

@@ -60,8 +60,10 @@ class CleaningState:
 
     def note_cut(self, offset: int) -> bool:
         """Note that the log will be cut at `offset`; whether the cleaner's checkpoint must be durable before that."""
+        # A pass that ends at or below the cut has read nothing of the removed records.
         if self.until is not None and offset < self.until:
             self.changes += 1
+        # The damaged batch may be in the part that is cut off: the log gets another chance.
         self.uncleanable = None
         self.worker_losses = 0
         if self.checkpoint is None or self.checkpoint <= offset:

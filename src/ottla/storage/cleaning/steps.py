@@ -27,6 +27,8 @@ def run_steps(steps: Steps[T], done: Done[T]) -> None:
         except Failure as failure:
             done(failure.as_value())
         else:
+            # A wait that completes within its call resumes from inside of `wait(resume)`: the call stack then grows
+            # with each one.
             wait(resume)
 
     resume(None)

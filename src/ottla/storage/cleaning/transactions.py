@@ -20,6 +20,7 @@ class CleanedTransactions:
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         """`aborted`: all aborted transactions that have records in the range of the pass."""
+        # Descending, so that the next transaction to begin is popped from the end.
         self._aborted = sorted(aborted, key=lambda txn: -txn.first_offset)
         self._open: dict[int, tuple[AbortedTransaction, bool]] = {}
         """By producer id: an aborted transaction between its first record and its marker; whether a batch was seen."""

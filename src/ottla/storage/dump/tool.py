@@ -113,6 +113,7 @@ class Dump:
     def _dump_file(self, path: str) -> Iterator[Item]:
         name = os.path.basename(path)
         suffix = os.path.splitext(name)[1]
+        # Snapshots of Kafka's cluster metadata (`.checkpoint`) have the format of a log.
         if suffix in (".log", ".checkpoint"):
             return self._dump_log_file(path, name)
         if suffix == ".index":

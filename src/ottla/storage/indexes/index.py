@@ -148,6 +148,8 @@ class Index(ABC):
             got = self._file.read_now(0, memoryview(content))
             del content[got - got % self.ENTRY :]
             del content[_without_zeros(content, self.ENTRY) :]
+        # The file gets exactly the entries: the next append continues at its end, which zeros of a preallocated file
+        # would move.
         if self._file.size != len(content):
             self._file.truncate(len(content))
         self._buffer = content
@@ -373,6 +375,7 @@ class TimeIndex(Index):
         relative = offset - self.base_offset
         limit = self.limit + 12 if closing else self.limit
         low = offset < self._last_offset or timestamp < self._last
+        # An empty index takes any first entry: its last one is only the default.
         if self.size >= limit or (low and self.size) or not 0 <= relative <= MAX_RELATIVE_OFFSET:
             self._raise_refusal(offset)
         if timestamp == self._last:

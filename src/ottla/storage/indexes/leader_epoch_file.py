@@ -61,6 +61,7 @@ class EpochsFile:
 
     def write_entries_now(self, entries: Entries) -> None:
         """Write the epochs to the file, blocking. Raises Failure."""
+        # Set before the write: if it raises, the content of the file is not known, and the entries are still due.
         self._content, self._due = None, entries
         self._file.write_now(format_epochs(entries))
         self._content, self._due = entries, None

@@ -72,6 +72,7 @@ class LeaderEpochs:
     def _put_entry(self, entry: EpochEntry) -> bool:
         """Add an entry and drop those that contradict it: newer ones, or starting later. Whether anything changed."""
         entries = self._entries
+        # The same epoch again changes nothing, unless it begins lower: records of it were found before those known.
         if entries and entries[-1].epoch == entry.epoch and entries[-1].start_offset <= entry.start_offset:
             return False
         while entries and (entries[-1].epoch >= entry.epoch or entries[-1].start_offset >= entry.start_offset):
@@ -87,6 +88,7 @@ class LeaderEpochs:
         epoch and the first start offset.
         """
         entries = self._entries
+        # KIP-101: the asked epoch is newer than any record here, so this log proves nothing about it.
         if epoch == NO_EPOCH or not entries or epoch > entries[-1].epoch:
             return NO_EPOCH, NO_OFFSET
         if epoch == entries[-1].epoch:

@@ -159,6 +159,7 @@ class _Search:
                 def opened(result: object) -> None:
                     self._on_opened(header, result)
 
+                # The limit is larger in the worker: there the entry blocks no other request.
                 self._workers.run_job(SEEK_JOB, (*arguments, RECORDS_MAX_BYTES), opened, self._segment.directory)
                 return True
             found = self._unreadable_answer(header)

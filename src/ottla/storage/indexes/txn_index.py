@@ -131,6 +131,8 @@ class TxnIndex:
             entry = self._entry_at_slot(slot)
             if entry.first_offset < end:
                 found.append(entry)
+            # Below that offset no transaction was open when this marker was written: later markers are of later
+            # records.
             if entry.last_stable_offset >= end:
                 return found, True
         return found, False

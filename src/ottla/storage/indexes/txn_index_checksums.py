@@ -56,6 +56,7 @@ class TxnIndexChecksums:
 
     def save_checksums(self) -> None:
         """Begin to write the file if it is outdated, without indexes of segments that were removed."""
+        # Names of removed segments are dropped here: a new segment may get the name of one that was cut off.
         present = [index_file_name(segment) for segment in self._segments] if self._sums else []
         self._sums = {name: self._sums[name] for name in present if name in self._sums}
         if self._sums != self._saved:

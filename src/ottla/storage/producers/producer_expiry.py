@@ -54,6 +54,7 @@ class ProducerExpiry:
             if state is None:
                 continue
             looked, _ = state.expire_some(now_ms, after_ms, most)
+            # The state itself counts as one, so that a heap full of empty states is also walked in several turns.
             most -= looked + 1
             state.schedule_expiry()
         return False

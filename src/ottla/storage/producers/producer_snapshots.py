@@ -119,6 +119,8 @@ def _replay_segment(segment: Segment, state: ProducerState, end: int, now_ms: in
 def prune_snapshots(home: LogDirContext, directory: str, offsets: Sequence[int], bases: Sequence[int]) -> None:
     """Remove snapshots that neither begin a segment nor lie above the last one's base as the newest of all."""
     for offset in offsets:
+        # A snapshot at the base of a segment serves a recovery that reads from there on. The newest one, above, is that
+        # of a clean stop. All others are of segments that were merged or removed.
         newest = offset == offsets[-1] and offset > bases[-1]
         if offset not in bases and not newest:
             home.disk.unlink_now(snapshot_path(directory, offset))

@@ -78,5 +78,6 @@ class _SnapshotWriting:
             self.schedule_step()
             return
         self._producers.frozen = None
+        # Below the log start a snapshot would not be read by any start: the records that it describes were deleted.
         if frozen.offset >= log.start_offset:
             self._save(frozen.offset, join_snapshot(frozen.count, self._packed), self._home.note_failure)

@@ -53,6 +53,7 @@ def _finish_swaps(
     _drop_files_now(home, directory, dropped)
     taken = {name: file for name, file in swaps.items() if name not in dropped}
     replaced: list[str] = []
+    # The old segments are found by their offsets: their names were not stored anywhere before the stop.
     for name, file in taken.items():
         if file.kind == LOG:
             end = _end_offset(home, f"{directory}/{name}", file.base_offset)

@@ -101,6 +101,7 @@ class _Opening:
         self.segments = [
             Segment(self.home.disk, self.directory, base, self.config) for base in self.files.segment_bases()
         ]
+        # The start is corrected before segments are dropped by it: a wrong one would remove records.
         self._check_start()
         self._drop_below_start()
         if not self.segments:
@@ -111,6 +112,8 @@ class _Opening:
         else:
             split_sealed(self.home, self.segments, self.config)
             self._recover_log()
+        # Records below the recovery point were on the disk, those below the high watermark on all in-sync replicas. A
+        # log that ends below one of them has lost some.
         if self.replay.end_offset < max(self.found.recovery_point, self.found.high_watermark):
             self.files.note_loss(IncompleteLog.END)
         if self.found.start_offset > self.replay.end_offset:
@@ -139,6 +142,7 @@ class _Opening:
         log.metadata.loss = self.files.loss
         if not self.found.clean and not self.found.durable:  # until the next flush
             log.metadata.flush.note_unsynced_names(self.directory)
+        # Its checkpoint may be older than the log start, and newer than a cut.
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.replay.end_offset)
         log.metadata.compare_epochs(self.files.epochs, self.replay.end_offset, trusted=self.found.clean)
         if log.metadata.epochs_stale:
@@ -212,6 +216,8 @@ class _Opening:
             _logger.warning("%s: %s does not end with a valid batch, recovering it", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
+        # A clean stop writes the log end as recovery point; 0 is a log without an entry. There is nothing better than
+        # the files, so they are used; `build_log` notes a loss.
         if self.found.recovery_point not in (0, self.replay.end_offset):
             _logger.error("%s ends at offset %d, but ended at %d at its last stop",
                           self.tp, self.replay.end_offset, self.found.recovery_point)  # fmt: skip
@@ -313,6 +319,7 @@ class _Opening:
             if kept > slot:
                 if not self._continues_log(kept):
                     break
+                # Only now: if this segment did not continue the log, the one before it would be the active one.
                 self.segments[kept - 1].seal_segment()
             valid = self.replay.read_segment(segment, self.recovery_point)
             kept += 1
@@ -329,6 +336,12 @@ class _Opening:
 
     def _continues_log(self, slot: int) -> bool:
         """Whether a segment continues the one before it: it begins at its end, in a compacted log maybe later."""
+        # 1. It begins at or below the end: it continues the log if it begins exactly there.
+        # 2. Its base is out of the range of the segment before: the two were split, no record is between them.
+        # 3. A log that was never compacted up to there has no holes.
+        # 4. A hole that compaction cannot have made is a loss. It is noted if records follow; otherwise the log ends
+        # before it.
+        # 5. Otherwise the hole is compaction's.
         base = self.segments[slot].base_offset
         if base <= self.replay.end_offset:
             return base == self.replay.end_offset

@@ -79,6 +79,7 @@ def active_offsets_rise(segment: Segment) -> bool:
     last = segment.index.last_entry
     expected = segment.base_offset
     for _, header in walk_headers(segment.file, last.position if last else 0, segment.size):
+        # A wrapper message of an old format has only its last offset in the header: nothing can be compared.
         if header[MAGIC] != MAGIC_V2:
             return True
         if not expected <= header[BASE_OFFSET] <= segment.max_offset:
@@ -96,6 +97,7 @@ def txn_index_matches(segment: Segment, following: int, compacted: bool) -> bool
             return False
         if not 0 <= entry.last_stable_offset <= entry.last_offset + 1:
             return False
+    # Compaction may have removed a transaction's first batch, or its marker.
     for entry in () if compacted else entries[-_ENTRIES_LOOKED_AT:]:
         marker = header_reaching(segment, entry.last_offset)
         if marker is None or marker[BASE_OFFSET] > entry.last_offset or marker[PRODUCER_ID] != entry.producer_id:

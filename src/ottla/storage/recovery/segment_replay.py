@@ -61,6 +61,7 @@ class SegmentReplay:
         """Read a segment, compute its indexes, note producers and epochs; returns the bytes that are whole batches.
 
         From offset `durable` on the log ends where leader epochs decrease: records that had been cut off follow."""
+        # The old indexes are emptied, not continued: they may have entries for bytes that are cut off below.
         segment.make_appendable(self._config, keep_entries=False)
         segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
         segment.bytes_since_index = 0

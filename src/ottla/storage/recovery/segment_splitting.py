@@ -68,6 +68,7 @@ def _first_beyond(segment: Segment, position: int) -> tuple[int, int] | None:
 def _split_segment(home: LogDirContext, segment: Segment, position: int, base: int, config: TopicConfig) -> Segment:
     """Move the entries from `position` on, the first of which has offset `base`, to a new segment without indexes."""
     path = f"{segment.directory}/{file_name(base, LOG)}"
+    # An existing file is whole: it got this name when it was synced, and a crash came before the old one was cut.
     if not home.disk.exists(path):
         _copy_tail(home, segment, position, path)
     segment.file.truncate(position)

@@ -70,6 +70,7 @@ class StoredFiles:
 
     def note_loss(self, lack: IncompleteLog) -> None:
         """Record durably, before anything else changes, that durable or committed records are lost. Raises Failure."""
+        # The worse loss is kept: END lets a log continue where it ends, WITHIN has it fetched again.
         if self.loss is None or lack > self.loss:
             self.loss = lack
             self._home.disk.replace_now(f"{self._directory}/{INCOMPLETE}", format_loss(lack))

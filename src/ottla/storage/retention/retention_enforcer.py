@@ -79,6 +79,7 @@ def _count_allowed(log: Log) -> int:
 def _drop_first(log: Log, count: int) -> None:
     if not count:
         return
+    # Nothing of the log is left: an empty segment at its end, created first, keeps the end offset.
     if count == len(log.segments):
         log.roll_segment()
     gone = log.segments.drop_first(count)
@@ -91,6 +92,8 @@ def _drop_first(log: Log, count: int) -> None:
 
 def _retire_segments(log: Log, gone: list[Segment]) -> None:
     home = log.home
+    # The checkpoint took some turns. The directory of a log that was deleted meanwhile has another name, and goes as a
+    # whole.
     if log.closed or home.offline is not None:
         return
     try:

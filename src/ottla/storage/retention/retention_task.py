@@ -53,6 +53,7 @@ class RetentionTask:
         self._tasks.add_task(self._apply_retention, (log for log in due if log is not None))
 
     def _apply_retention(self, log: Log) -> bool:
+        # The log may have been deleted, or replaced by a copy, while it was queued.
         if self._get_log(log.tp) is not log:
             return False
         now = self._clock.now()

@@ -61,6 +61,8 @@ class LogReader:
         # The end: of the segment, before the batch that holds `limit`, or where `max_bytes` are reached.
         segment = slots[slot]
         stop = segment.size
+        # A limit at or above the end of the segment cuts nothing from it: a consumer at the end of the log skips the
+        # search.
         if limit < log_end and limit < segments.end_of(slot, log_end):
             stop = self._find_position(slot, limit, patient)
             if stop < 0:
@@ -133,6 +135,7 @@ class LogReader:
         if end <= start:
             end = self._scan.last_fitting(segment.file, start, segment.size, max_bytes, patient)
         if end <= start and at_least_one:
+            # The first batch is returned whole although it is larger, or the consumer would never get past it (KIP-74).
             first = self._scan.first_reaching(segment.file, start, segment.size, -1, patient)
             end = start if first is None else first.end
         return end - start

@@ -77,6 +77,8 @@ class HeaderScan:
         view = self._view
         while position + ENTRY_MIN <= end:
             got = self._fill_buffer(file, position, end, patient)
+            # Before the end of the range, a header that is cut off by the buffer is read again with the next chunk. At
+            # the end, a message of an old format may be shorter than HEADER_SIZE.
             at, stop = 0, got - (HEADER_SIZE if position + got < end else ENTRY_MIN)
             while at <= stop:
                 base, length, magic, attributes, delta = _FRAME(view, at)

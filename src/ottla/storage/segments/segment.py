@@ -155,6 +155,8 @@ class Segment:
         self.bound_size(config)
         age = max(0, config.roll_ms - self.jitter_ms)
         self.roll_timestamp = self.roll_wall_ms = NEVER
+        # The age counts from the first batch's timestamp. Records without timestamps have none: then it counts from
+        # now.
         if self.size and self.first_timestamp >= 0:
             self.roll_timestamp = self.first_timestamp + age
         elif self.size:
@@ -214,6 +216,8 @@ class Segment:
         index.append(last_offset, position)
         if self.max_timestamp >= 0:
             time_index.append(self.max_timestamp, self.offset_of_max_timestamp)
+        # Both indexes are checked: the time index skips equal timestamps, but has larger entries, so either may be full
+        # first.
         if index.size >= index.limit or time_index.size >= time_index.limit:
             self.roll_size = -1
         if index.size % LOT_BYTES == 0:
@@ -274,6 +278,7 @@ class Segment:
         if old:  # messages of old formats have no leader epoch by which recovery could detect that a cut was undone
             self._disk.sync_now(self.path)
         self.size = position
+        # The bytes that take the place of those cut off are written by this process.
         self.hot_from = min(self.hot_from, position)
         self.index.truncate_to(offset)
         self.time_index.truncate_to(offset)

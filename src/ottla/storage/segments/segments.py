@@ -81,6 +81,7 @@ class SegmentList:
         The index decides where the region ends, so the result may have some transactions from just after it.
         """
         newest = self._segments[-1]
+        # The common case, a consumer at the end of the log: no abort marker is at or above `start` in the last segment.
         if region.file is newest.file and not newest.txn_index.reaches_offset(start):
             return []
         slot = self.floor_slot(start)

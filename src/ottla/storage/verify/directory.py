@@ -165,6 +165,7 @@ class _Directory:
         beyond = [tp for tp, outcome in sorted(outcomes.items()) if entries.get(tp, -1) > outcome.end]
         if not beyond:
             return
+        # Without an entry recovery reads more of the log; a wrong one would have it trust bytes, or report a loss.
         kept = {tp: offset for tp, offset in entries.items() if tp not in beyond}
         told = ", ".join(f"{tp} ends at {outcomes[tp].end}, the entry is {entries[tp]}" for tp in beyond)
         self._add_finding(name, "checkpoint", told, "these entries are removed", [Write(name, format_offsets(kept))])

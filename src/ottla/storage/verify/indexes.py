@@ -95,6 +95,7 @@ class TimeEntries:
         if self._at < len(self._entries):
             self._note_fault(f"entry {self._at} points after the last batch")
         newest = self._entries[-1][0] if self._entries else NO_TIMESTAMP
+        # The entry with the largest timestamp is written when the segment is sealed; an active one may lack it.
         if self._sealed and newest != self._largest:
             self._note_fault(f"its last entry has {newest}, the largest timestamp of the segment is {self._largest}")
         return self.wrong

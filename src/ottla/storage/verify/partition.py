@@ -194,6 +194,7 @@ class PartitionCheck:
 
     def _check_segments(self, bases: list[int], live: dict[str, FileName]) -> int:
         """Every segment in order; returns the log's end."""
+        # Producers whose last batches were deleted are only in the snapshot at the beginning.
         start = self.snapshots.get(bases[0])
         self.state.load_entries(start or (), bases[0], 0)
         if 0 <= self.marks.start < bases[0]:
@@ -201,6 +202,7 @@ class PartitionCheck:
             self._add_finding(file_name(bases[0], LOG), "hole", f"the log starts at {self.marks.start}", lost=lost)
         end = bases[0]
         for base, following in zip(bases, [*bases[1:], None], strict=True):
+            # After damage the end of the segment before is not known, so a gap proves nothing.
             if base > end and not self.gaps and self.intact:
                 text = f"the segment before it ends at {end}"
                 self._add_finding(file_name(base, LOG), "hole", text, lost=(end, base))
@@ -245,6 +247,7 @@ class PartitionCheck:
             text = f"byte {position}: no whole batch with the right checksum; the next one is at offset {behind}"
             self._add_finding(name, "damaged batch", text, lost=(end, behind))
             return
+        # Up to here records were durable or committed: above it, a torn tail loses nothing that was promised.
         known = max(self.marks.recovery_point, self.marks.high_watermark, end)
         text = f"byte {position}: {size} bytes after offset {end} are not whole batches"
         stem = name.removesuffix(LOG)
@@ -308,6 +311,8 @@ class PartitionCheck:
         starts = {entry.epoch: entry.start_offset for entry in stored}
         for entry in self.epochs:
             known = starts.get(entry.epoch)
+            # An epoch that ended at or below the log start is removed from the file, though its batches may still be
+            # there.
             over = next((one.start_offset for one in self.epochs if one.epoch > entry.epoch), end) <= start
             if known is None and not over:
                 self._epochs_wrong(
@@ -386,6 +391,8 @@ class _Walk:
     def _check_index(self, kind: str, content: bytes | None, wrong: str, fresh: bytes) -> None:
         name = file_name(self.base, kind)
         path = self.check._path_of(name)
+        # The indexes of the active segment are rebuilt at the start that follows an unclean stop, whatever they
+        # contain.
         harmless = not self.sealed and not self.check.marks.clean
         if content is None:
             if self.sealed or self.check.marks.clean:
