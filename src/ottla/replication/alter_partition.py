@@ -104,6 +104,8 @@ class AlterPartitionChannel:
         self._planned = False
         if not self._items or self._in_flight:
             return
+        # No controller has sent anything yet. The proposals stay in `_items`, and the first order of one ends the pause
+        # (`on_new_controller`).
         if self._fence.controller_id == NO_CONTROLLER:
             self._retry_later()
             return
@@ -126,6 +128,8 @@ class AlterPartitionChannel:
 
         The old one may have carried them out; the partition epoch in the new controller's answer shows whether it has.
         """
+        # The response of the old controller, if it still comes, belongs to an earlier attempt and is ignored, so
+        # nothing waits for it.
         self._in_flight = False
         self._attempt += 1
         if self._pause is not None:

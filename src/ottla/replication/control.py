@@ -52,6 +52,8 @@ class ControlFence:
 
     def needs_lookup(self, controller_epoch: int) -> bool:
         """Whether an epoch has to be confirmed by the metadata store before `check_request` accepts it."""
+        # An epoch that was accepted unseen and is too high would lock out every real controller, because the known
+        # epoch only rises.
         return self._read_epoch is not None and controller_epoch > max(self._confirmed, self.controller_epoch)
 
     def confirm_epoch(self, controller_epoch: int) -> None:
@@ -103,6 +105,8 @@ class ControlFence:
             self._on_new_controller()
 
     def _is_stale(self, broker_epoch: int | None) -> bool:
+        # Without a registration even an order of an old version, which names no broker epoch, is meant for an earlier
+        # one.
         if self.broker_epoch == UNKNOWN_BROKER_EPOCH:
             return True
         return broker_epoch is not None and broker_epoch < self.broker_epoch

@@ -136,6 +136,7 @@ class ControlHandlers:
     @changes_state
     def _enqueue_order(self, order: _Order) -> None:
         self._queue.append(order)
+        # Otherwise an earlier order waits, and the turn that ends its wait continues with this one.
         if len(self._queue) == 1:
             self._run_orders()
 
@@ -195,6 +196,7 @@ class ControlHandlers:
             has_epoch = order.context.api_version >= _BROKER_EPOCH_FROM[ApiKey(order.context.api_key)]
             broker_epoch = request.broker_epoch if has_epoch else None
             self._fence.check_request(request.controller_id, request.controller_epoch, broker_epoch)
+            # Once only: after that the order is itself the newest one, and would be taken for its own repetition.
             if first:
                 self._check_order(order)
         except ApiError as error:
@@ -210,6 +212,7 @@ class ControlHandlers:
         """
         epoch, number = order.request.controller_epoch, order.context.correlation_id
         newest_epoch, newest = self._newest
+        # The same number is late as well: that order has been queued already.
         late = epoch == newest_epoch and newest >= 0 and (newest - number) & 0x7FFFFFFF < _HALF
         if late:
             raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} arrived after request {newest}")

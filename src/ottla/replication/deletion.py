@@ -68,6 +68,8 @@ def delete_records(
     NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
     """
     partition.check_leader(NO_EPOCH)
+    # As in Kafka. With compact,delete the policy itself deletes from the start of the log, so a request may do so as
+    # well.
     if partition.config.compact and not partition.config.delete:
         message = f"{partition.tp} is compacted, records cannot be deleted by offset"
         raise ApiError(ErrorCode.POLICY_VIOLATION, message)
@@ -75,6 +77,7 @@ def delete_records(
     if not 0 <= target <= partition.high_watermark:
         message = f"offset {offset} is not between 0 and the high watermark {partition.high_watermark}"
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+    # Before the wait: followers learn the new log start from the responses to their fetches.
     partition.leader_role.raise_start(max(target, partition.log.start_offset))
     waiting = DelayedDeleteRecords(partition, target, leaders, done)
     purgatory.try_complete_else_watch(waiting, (partition,), max(0, timeout_ms))

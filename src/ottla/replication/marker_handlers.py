@@ -194,6 +194,7 @@ class MarkerHandlers:
         except ApiError as error:
             writing.codes.append(error.code)
             return
+        # Before `defer_last_code`, which gives out the place of this code.
         writing.codes.append(ErrorCode.NONE)
         if not settled:
             waiting = DelayedMarker(partition, offset, writing.defer_last_code())

@@ -85,6 +85,8 @@ class Partition(LocalReplica):
         assert state.leader != self.node_id, f"{self.tp} is led here"
         changed = (state.leader, state.leader_epoch) != (self.leader, self.leader_epoch)
         self._take_state(state)
+        # As for a new leader epoch, with any offset: what this broker knew of followers while it led is void, and so is
+        # its open proposal.
         self.leader_role.in_sync.apply_state(state, 0, now.mono_ns)
         self.leader_role.refresh_guards()
         if changed:
@@ -123,6 +125,7 @@ class Partition(LocalReplica):
 
     def _on_role_change(self) -> None:
         """After a change of role: void verifications, and wake everything that waits for this partition."""
+        # Before anything is woken: another leader may have written the marker of a transaction that was verified here.
         self.leader_role.guards.void_all()
         self.wake_watchers()
         self.wake_end_watchers()

@@ -50,6 +50,7 @@ class VerificationGuards:
         guard.passed = False
         guard.holders -= 1
         key = guard.producer_id, guard.epoch
+        # A marker may have voided this guard since, and the key may belong to the verification of a later request.
         if not guard.holders and self._asked.get(key) is guard:
             del self._asked[key]
 
