@@ -151,6 +151,8 @@ class Group:
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Check that this is a member, and the current holder of its instance id."""
+        # The instance id first: a replaced static member has to learn that it is fenced. On UNKNOWN_MEMBER_ID it would
+        # join again, and fence its successor.
         if instance_id is not None:
             owner = self.statics.get(instance_id)
             if owner is None:
@@ -272,6 +274,8 @@ class Group:
         for row in value.members:
             group.put_member(_from_row(row, value.protocol or ""))
         group.leader = value.leader if value.leader in group.members else next(iter(group.members), None)
+        # Only a group that has its assignment is journaled with members. A rebalance that a failover interrupts is in
+        # no record: its members join again.
         if group.members:
             group.state = GroupState.STABLE
         return group

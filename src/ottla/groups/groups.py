@@ -112,6 +112,7 @@ class Groups:
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group belongs to; -1 when the topic does not exist."""
         count = self.topics.partition_count(TOPIC)
+        # With another number of partitions every group may have another one.
         if count != self._partitions or len(self._remembered) >= _REMEMBERED:
             self._partitions = count
             self._remembered.clear()

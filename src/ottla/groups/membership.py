@@ -149,6 +149,7 @@ def _leave_decision(command: Leave, codes: list[ErrorCode]) -> Decision:
 
 def _leave_one(draft: GroupDraft, member_id: str, instance_id: str | None) -> ErrorCode:
     group = draft.group
+    # Tools remove static members by their instance ids alone (KIP-345).
     if not member_id and instance_id is not None:
         member_id = group.statics.get(instance_id, "")
     if member_id in group.pending and instance_id is None:
@@ -166,6 +167,7 @@ def _leave_one(draft: GroupDraft, member_id: str, instance_id: str | None) -> Er
 def on_time(group: Group | None, key: DeadlineKey, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about a deadline of a group that has passed."""
     if group is None:
+        # A deletion of the group leaves its deadlines, each of which ends here.
         return Decision((DeadlineSet(key, None),))
     draft = GroupDraft(group, limits, now)
     draft.events.append(DeadlineSet(key, None))

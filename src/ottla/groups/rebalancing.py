@@ -63,6 +63,8 @@ class GroupDraft:
 
     def to_decision(self) -> Decision:
         """The decision."""
+        # The runtime applies records before events. So a record of the group, which has neither tickets nor a rebalance
+        # in progress, is applied first, and the draft then takes its place.
         return Decision((GroupReplaced(self.group), *self.events), self.records, self.now_effects, self.committed)
 
     def answer_member(
@@ -112,9 +114,11 @@ def prepare_rebalance(draft: GroupDraft) -> None:
     delay_ms = draft.limits.group_initial_rebalance_delay_ms
     if first and delay_ms > 0:
         group.in_delay, group.newcomers = True, False
+        # With all its extensions the delay ends with the rebalance time-out of the members, as in Kafka.
         group.delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         draft.set_deadline(DeadlineKind.JOIN, delay_ms)
         return
+    # Before `try_complete`, which removes the deadline again if all have joined already.
     draft.set_deadline(DeadlineKind.JOIN, group.rebalance_timeout_ms)
     try_complete(draft)
 
@@ -163,6 +167,7 @@ def complete_join(draft: GroupDraft) -> None:
         return
     # 3. The next generation. An empty group has no leader to wait for, so it is journaled here.
     draft.set_deadline(DeadlineKind.JOIN, None)
+    # An int32 in the protocol, where -1 means that there is no generation: 0 follows after the largest.
     group.generation = (group.generation + 1) & 0x7FFFFFFF
     draft.events.append(GroupRebalanced(max(0, draft.now.wall_ms - group.rebalance_began_ms)))
     if not group.members:
@@ -182,6 +187,7 @@ def _begin_generation(draft: GroupDraft) -> None:
         if member.join is not None:
             draft.answer_member(member.join, group.join_result(member.member_id))
             group.put_member(member._replace(join=None, is_new=False))
+        # Of static members that are away as well: they get one more session time-out to come back.
         draft.restart_session(member)
     draft.set_deadline(DeadlineKind.SYNC, group.rebalance_timeout_ms)
 
