@@ -171,6 +171,8 @@ class Transactions:
         """The role of a partition of any topic has changed. Markers of another leader epoch are dropped."""
         self.coordinator.on_role(partition)
         if partition.tp.topic == TOPIC:
+            # Queued after the coordinator's own check of the role, which creates or drops the shards that `_is_ours`
+            # looks at.
             self._tools.later(self._drop_foreign_markers)
 
     def stop_coordinator(self) -> None:
@@ -193,6 +195,7 @@ class Transactions:
 
     def take_id(self, command: InitProducerId | EndTransaction) -> None:
         """Fetch a producer id and submit the command again with it."""
+        # Later, even if the id is there at once: an effect must not call into the state machine.
         self._ids.take_producer_id(lambda outcome: self._tools.later(lambda: self._with_id(command, outcome)))
 
     def _with_id(self, command: InitProducerId | EndTransaction, outcome: int | Failure) -> None:
@@ -200,6 +203,8 @@ class Transactions:
             text = f"no producer id is available: {outcome.message}"
             command.ticket(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
         else:
+            # Decided from the beginning, because the state may have changed. An id that is not needed then is lost,
+            # which costs nothing.
             self.submit_command(command._replace(fresh_id=outcome))
 
     def send_markers(self, markers: Markers) -> None:
@@ -215,6 +220,7 @@ class Transactions:
                 self._tools.later(self._write_at_hand)
             self._at_hand.append(markers)
         else:
+            # What these replace is ignored from now on (`_on_written_here`).
             self._written_here.pop(markers.transactional_id, None)
             self._markers.add_markers(markers)
             self._plan_sending()
@@ -254,6 +260,7 @@ class Transactions:
         if self._written_here.get(markers.transactional_id) is not markers:
             return
         for code in codes:
+            # One partition is enough for all to be written again: they recognize a marker that they have.
             if code not in HAS_IT:
                 self._send_by_queue(markers, RETRY_MIN_MS)
                 return
