@@ -218,6 +218,7 @@ class Cluster:
     def _forget_broker(self, broker: BrokerImage) -> None:
         if self._gone_brokers.get(broker.node_id) is broker:
             del self._gone_brokers[broker.node_id]
+            # Nothing in the image changes, but cached responses still list the broker.
             self.image = replace(self.image, epoch=self.image.epoch + 1)
 
     def forget_settings(self, name: str) -> None:
@@ -230,6 +231,8 @@ class Cluster:
 
     def _change_image(self, image: ClusterImage, delta: Delta) -> None:
         self.image = image
+        # The caches first, because the callbacks may answer requests. The waiting operations last: they find the roles
+        # and settings that follow from the new image.
         self.kept_topics.forget_topics((*delta.deleted, *delta.changed), image.topics)
         self._on_change(delta)
         self._purgatory.check_watchers(_IMAGE)

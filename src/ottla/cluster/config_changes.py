@@ -77,6 +77,7 @@ class ConfigChanges:
         """Read all settings and begin to watch. Raises Failure; invalid settings are logged and left out."""
         # 1. The watch first: a change after this read causes a notification. 2. Then the settings themselves.
         for name in (yield from read_children(CONFIG_CHANGES, self._on_notification)):
+            # In a later session, what was seen before keeps its age.
             self._seen.setdefault(name, self._clock.now().mono_ns)
         yield from self._read_brokers()
         yield from self._entities.read_all()
@@ -112,6 +113,7 @@ class ConfigChanges:
         yield from submit_multi(_LANE, [Op("check", TOPIC_CONFIGS)])
         nodes = yield from read_nodes([topic_config_path(name) for name in names])
         for name, node in zip(names, nodes, strict=True):
+            # Another request may have read them meanwhile, and a notification may have brought newer ones.
             if not self._cluster.has_settings(name):
                 self._cluster.set_topic_settings(name, self._readable_settings(name, node))
 

@@ -178,6 +178,8 @@ class ConfigWriter:
             after = change(_decode_settings(own, node))
             if node is None and not after:
                 return
+            # In the same multi as the settings: if another broker creates a parent first, that is a conflict, and the
+            # next attempt finds it.
             missing = [Op("create", parent) for parent, found in zip(parents, above, strict=True) if found is None]
             if (yield from _submit_change([*missing, _config_op(own, node, after), notification_op(path)])):
                 self._entities.set_config(path, after)
@@ -201,6 +203,8 @@ def _decode_settings(path: str, node: Node | None) -> dict[str, str]:
 def _submit_change(ops: list[Op]) -> Workflow[bool]:
     """Submit a multi. Returns False when another writer changed the node, or may have. Raises other Failures."""
     try:
+        # A lane for each node, which keeps the order of its changes: the node is the last but one, the notification is
+        # the last.
         yield from submit_multi(f"config {ops[-2].path}", ops)
     except Failure as failure:
         if failure.kind in (Kind.CONFLICT, Kind.UNKNOWN):

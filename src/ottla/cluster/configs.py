@@ -404,6 +404,7 @@ def usable_overrides(overrides: Mapping[str, str]) -> tuple[dict[str, str], list
             words.append(f"ignored {error}")
             good.update(KEEP_ALL if name in _DELETING else {})
         else:
+            # Not an assignment: a cleanup.policy that is valid must not replace the one of KEEP_ALL.
             good.setdefault(name, text)
     return good, words
 

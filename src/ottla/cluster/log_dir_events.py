@@ -45,6 +45,7 @@ class LogDirEvents:
 
     def report_failure(self) -> None:
         """Report that one of this broker's directories has failed."""
+        # A repetition has the deadline of the first attempt.
         if self._deadline is None:
             self._deadline = self._purgatory.look_after(self._timeout_ms, self._on_deadline)
         op = Op("sequential", f"{LOG_DIR_EVENTS}/log_dir_event_", self._content)

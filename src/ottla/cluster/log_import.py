@@ -81,6 +81,7 @@ def _found_topics(found: Sequence[FoundLog], config: BrokerConfig, new_id: Calla
 
 
 def _initial_partition(number: int, log: FoundLog | None, node_id: int) -> PartitionImage:
+    # Not below the epoch of the newest records: leader epochs do not decrease within a log.
     epoch = 0 if log is None else max(log.leader_epoch, 0)
     return PartitionImage(number, node_id, epoch, (node_id,), (node_id,))
 

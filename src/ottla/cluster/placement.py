@@ -69,6 +69,8 @@ def _assign_plain(
     assignment = []
     shift = start.shift
     for partition in range(first_partition, first_partition + partitions):
+        # After each round: otherwise the followers of one broker's partitions would all be on the same brokers, which
+        # would get all its load when it fails.
         if partition > 0 and partition % len(brokers) == 0:
             shift += 1
         first = (partition + start.first) % len(brokers)

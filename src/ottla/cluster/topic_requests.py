@@ -116,6 +116,7 @@ class TopicRequests:
             if isinstance(outcome, ApiError) or present is None:
                 done(outcome)
             else:
+                # By its id: another client may create a topic of that name again at once.
                 gone = present.topic_id
                 self._cluster.wait_for_image(lambda image: gone not in image.names_by_id, IMAGE_MS, lambda: done(None))
 
@@ -133,6 +134,8 @@ class TopicRequests:
         """Answer once this broker's image has the topic, because its client is going to request that next."""
 
         def shown(image: ClusterImage) -> bool:
+            # A leader in every partition as well: a client that produces next would otherwise get LEADER_NOT_AVAILABLE
+            # once more.
             found = image.topics.get(topic.name)
             return (
                 found is not None

@@ -246,6 +246,7 @@ def state_ops(topic: str, partitions: Iterable[PartitionImage], controller_epoch
 
 def creation_head(topic: TopicImage, has_config: bool, controller_epoch: int) -> list[Op]:
     """The first multi of a creation, with the states of one step."""
+    # Settings of an earlier topic of this name may be left, or of an operator who wrote them in advance.
     config = Op("put" if has_config else "create", topic_config_path(topic.name), encode_config(topic.overrides))
     return [
         Op("create", topic_path(topic.name), encode_topic(topic_node(topic))),
@@ -277,6 +278,7 @@ def deletion_steps(topic: str, present: Sequence[str], has_config: bool) -> list
             step.append(Op("delete", f"{partitions_path(topic)}/{partition}/state"))
             step.append(Op("delete", f"{partitions_path(topic)}/{partition}"))
         steps.append(step)
+    # The mark goes with the topic's own node. Until then a new controller finds the mark, and continues the deletion.
     last = [Op("delete", partitions_path(topic)), Op("delete", topic_path(topic))]
     if has_config:
         last.append(Op("delete", topic_config_path(topic)))

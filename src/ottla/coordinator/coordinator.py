@@ -76,6 +76,7 @@ class Coordinator(Generic[M]):
         """Plan the reload of a shard whose state a defect left half changed: only its log is trusted."""
         index = fenced.partition.tp.partition
         count = self._defects[index] = self._defects.get(index, 0) + 1
+        # The shift has a limit, so that the number stays small however many defects there were.
         wait_ms = min(RELOAD_MAX_MS, RELOAD_MS << min(count - 1, 16))
         self._tools.purgatory.continue_after(wait_ms, lambda: self._reload_shard(fenced))
 
@@ -102,6 +103,8 @@ class Coordinator(Generic[M]):
 
     def _resume_loading(self) -> None:
         """Continue loading: the disk has delivered bytes that a loader waited for."""
+        # A shard that waits for the disk is in no queue, and the call does not name the shard. So all that are loading
+        # are queued; a step of one that still waits does nothing.
         self._loading = deque(runner for runner in self._runners.values() if runner.state is ShardState.LOADING)
         self._load_soon()
 

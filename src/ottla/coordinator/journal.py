@@ -52,6 +52,7 @@ class PartitionJournal:
         partition = self.partition
         if not partition.is_leader or partition.leader_epoch != self.epoch:  # `is_lost`, without a call
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here any more")
+        # `append_own` checks no producer, so a late request has to be refused here.
         if producer is not None:
             self._check_epoch(producer)
         # Most decisions are one record without compression: that batch is packed without the general encoder.
@@ -66,6 +67,8 @@ class PartitionJournal:
     def _encode_records(
         self, records: Sequence[tuple[bytes, bytes | None]], producer: JournalProducer | None, wall_ms: int
     ) -> bytearray:
+        # Sequence 0 in every batch, as Kafka's coordinator writes it: a transactional batch needs one, and no leader
+        # checks those of a coordinator.
         producer_id, epoch, sequence = (-1, -1, -1) if producer is None else (*producer, 0)
         return encode_batch(
             [Record(at, wall_ms, key, value, ()) for at, (key, value) in enumerate(records)],

@@ -72,6 +72,7 @@ class Loader:
         for entry, origin in islice(self._items, ENTRIES_PER_STEP):
             take(entry, origin)
             taken += 1
+        # Fewer entries: the last read is used up.
         return taken == ENTRIES_PER_STEP or self._read_next()
 
     def _read_next(self) -> bool:
@@ -81,6 +82,8 @@ class Loader:
         # Retention or DeleteRecords may have moved the log start since the last step.
         self.next = max(self.next, log.start_offset)
         try:
+            # Up to the log end, as in Kafka, not to the high watermark: what a former leader appended is going to be
+            # committed by this one, and until then no answer that depends on it is sent.
             region = log.read(self.next, self._buffer_size, log.end_offset, True, self._warmed)
         except Cold as reason:
             # The bytes are not in the page cache: a worker reads them, so that this turn does not wait for the disk.
@@ -111,6 +114,8 @@ class Loader:
         for pos, header in batches_of(content):
             # The log reads whole batches, so the first one may begin before `next`.
             if header.last_offset >= self.next:
+                # `Log.read` does not look at checksums. State from a damaged batch would be journaled again as if it
+                # were right.
                 if not crc_ok(content, pos, pos + header.size):
                     raise CorruptRecord(f"the checksum of the batch at offset {header.base_offset} is wrong")
                 yield pos, header

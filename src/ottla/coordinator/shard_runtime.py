@@ -69,6 +69,8 @@ _REFUSALS: Final = {
 LINE_MS: Final = 10_000
 """Time between two lines of one shard about requests that failed."""
 _NO_PRODUCER: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+# Kafka's mapping. Clients of a coordinator do not expect errors of a partition: they would report them to the
+# application, instead of looking for the coordinator again.
 _TRY_ELSEWHERE: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
 _TRY_LATER: Final = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
 
@@ -385,6 +387,8 @@ class ShardRuntime:
         if self._journal.is_lost:
             self.resign_leadership()
             return
+        # Only after the check above: in a later epoch the high watermark may have passed this position with other
+        # records, because the log was truncated in between.
         for effect in self._parking.pop_committed(self._journal.committed_position):
             self._perform_effect(effect)
         if self._parking:
@@ -448,6 +452,8 @@ class ShardRuntime:
     ) -> None:
         until = "it is loaded again" if broken else "its partition has a new leader"
         _logger.error("the coordinator in %s is fenced until %s: %s", self._tp, until, why, exc_info=broken)
+        # A log that cannot be read is not loaded again here: it would fail in the same way. Another leader may have a
+        # whole one.
         if broken and self.state not in (ShardState.FENCED, ShardState.GONE):
             self._on_defect(self)
         error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator in {self._tp} is fenced")

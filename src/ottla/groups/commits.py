@@ -48,7 +48,8 @@ def commit_offsets(group: Group | None, command: Commit, limits: BrokerConfig, n
     answer: tuple[Effect, ...] = (AnswerEffect(command.ticket, codes),)  # type: ignore[arg-type]
     if not records:
         return Decision(now=answer)
-    # 3. The rest is journaled as one batch; the answer waits for its commit.
+    # 3. The rest is journaled as one batch; the answer waits for its commit. An accepted commit is a sign of life; a
+    # refused one may come from a former member.
     heard = _heard_of(group, command, now)
     return Decision(heard, records, (), answer, command.producer)
 
@@ -174,6 +175,8 @@ def delete_offsets(group: Group | None, offsets: Offsets, command: DeleteOffsets
 def _may_delete(group: Group | None) -> ErrorCode:
     if group is None:
         return ErrorCode.GROUP_ID_NOT_FOUND
+    # As in Kafka. The broker can read the subscriptions of consumers only, so it cannot know what members of another
+    # protocol type use.
     if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE

@@ -152,6 +152,8 @@ class Group:
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Check that this is a member, and the current holder of its instance id."""
+        # The instance id first: a replaced static member has to learn that it is fenced. On UNKNOWN_MEMBER_ID it would
+        # join again, and fence its successor.
         if instance_id is not None:
             owner = self.statics.get(instance_id)
             if owner is None:

@@ -57,6 +57,7 @@ class Heartbeats:
         key = version, bytes(frame[pos:])
         known = self._meanings.get(key)
         beat = known or _decode_request(version, frame, pos)
+        # Decided for cached requests as well: another connection may send the same bytes, and ACLs change.
         if self._rights_of is not None and self._is_denied(self._rights_of, slot, beat[0]):
             self._network.send_reply(slot, [_correlation(correlation_id) + self._response_ending(version, _DENIED)])
             return Gate.NEXT

@@ -175,6 +175,7 @@ def _add_member(draft: GroupDraft, command: Join, member_id: str) -> None:
     if group.state is GroupState.PREPARING_REBALANCE and group.in_delay:
         group.newcomers = True
     group.put_member(_new_member(command, member_id)._replace(is_new=True))
+    # As in Kafka (KAFKA-7610): its own session begins with the response, which has the member id that heartbeats need.
     draft.set_deadline(DeadlineKind.SESSION, NEW_MEMBER_MS, member_id)
     continue_rebalance(draft)
 
@@ -197,6 +198,7 @@ def _replace_static(draft: GroupDraft, command: Join, old_id: str, member_id: st
     old = group.members.pop(old_id)
     fresh = _new_member(command, member_id)._replace(assignment=old.assignment)
     group.put_member(fresh)
+    # The old member was not taken out by `remove_member`, which would have made another member the leader.
     group.leader = member_id if leader_before == old_id else leader_before
     if old_id in group.pending_sync:
         del group.pending_sync[old_id]
@@ -212,6 +214,8 @@ def _replace_static(draft: GroupDraft, command: Join, old_id: str, member_id: st
     if state is GroupState.STABLE and group.select_protocol() == group.protocol:
         group.put_member(fresh._replace(join=None))
         draft.restart_session(fresh)
+        # The member id has changed. A new coordinator without this record would know the old one, and fence the member
+        # that holds the instance id now.
         draft.journal_group()
         _welcome_back(draft, command, member_id, leader_before)
     elif state is GroupState.PREPARING_REBALANCE:

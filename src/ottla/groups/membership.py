@@ -169,6 +169,7 @@ def _leave_one(draft: GroupDraft, member_id: str, instance_id: str | None) -> Er
 def on_time(group: Group | None, key: DeadlineKey, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about a deadline of a group that has passed."""
     if group is None:
+        # A deletion of the group leaves its deadlines, each of which ends here.
         return Decision((DeadlineSet(key, None),))
     draft = GroupDraft(group, limits, now)
     draft.events.append(DeadlineSet(key, None))

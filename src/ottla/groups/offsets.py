@@ -96,6 +96,7 @@ class Offsets:
 
         This carries out the first slice; `carry_out` does the rest.
         """
+        # None: the producer has committed no offsets in this shard, or the marker is a repetition.
         transaction = self._pending.pop(producer_id, None)
         if transaction is not None:
             transaction.mark_ended(commit)
@@ -134,6 +135,7 @@ class Offsets:
         # Pending offsets go as well: otherwise the end of their transactions would bring back offsets of a deleted
         # group.
         self.count -= len(self._held.pop(group_id, ()))
+        # Otherwise the end of a transaction would bring back offsets of a deleted group.
         for place, transactions in self._open.pop(group_id, {}).items():
             for transaction in transactions:
                 transaction.take_offset(group_id, place)

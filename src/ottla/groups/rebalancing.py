@@ -63,6 +63,8 @@ class GroupDraft:
 
     def to_decision(self) -> Decision:
         """The decision."""
+        # The runtime applies records before events. So a record of the group, which has neither tickets nor a rebalance
+        # in progress, is applied first, and the draft then takes its place.
         return Decision((GroupReplaced(self.group), *self.events), self.records, self.now_effects, self.committed)
 
     def answer_member(
@@ -112,9 +114,11 @@ def prepare_rebalance(draft: GroupDraft) -> None:
     delay_ms = draft.limits.group_initial_rebalance_delay_ms
     if first and delay_ms > 0:
         group.in_delay, group.newcomers = True, False
+        # With all its extensions the delay ends with the rebalance time-out of the members, as in Kafka.
         group.delay_left_ms = max(group.rebalance_timeout_ms - delay_ms, 0)
         draft.set_deadline(DeadlineKind.JOIN, delay_ms)
         return
+    # Before `try_complete`, which removes the deadline again if all have joined already.
     draft.set_deadline(DeadlineKind.JOIN, group.rebalance_timeout_ms)
     try_complete(draft)
 

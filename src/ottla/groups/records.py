@@ -115,6 +115,7 @@ class GroupCodec:
         if key is None:
             return None
         try:
+            # A key: int16 version, int16 length, group, int16 length, topic, int32 partition.
             prefix = key[:-4]
             if prefix != self._prefix:
                 names = _names_in(prefix)
@@ -145,6 +146,7 @@ def _offset_key(entry: OffsetCommitted) -> bytes:
 
 def _offset_value(position: Position) -> bytes:
     metadata = position.metadata.encode("utf-8", _ODD)
+    # Version 1 for an expiry time of its own, as Kafka chooses: later versions have no field for it.
     if position.expire_ms < 0:
         head = _VALUE_HEAD.pack(_OFFSET_VERSION, position.offset, position.leader_epoch, len(metadata))
         return head + metadata + _LONG.pack(position.commit_ms)
@@ -177,6 +179,8 @@ def _unpack_position(value: bytes) -> Position | None:
         plain = version == _OFFSET_VERSION and not size
         return _new(Position, (offset, leader_epoch, "", commit_ms, -1)) if plain else None
     version, offset, leader_epoch, size = _VALUE_HEAD.unpack_from(value)
+    # 24 bytes without the metadata: int16 version, int64 offset, int32 leader epoch, int16 length, int64 time of the
+    # commit.
     if version != _OFFSET_VERSION or size < 0 or len(value) != 24 + size:
         return None
     (commit_ms,) = _LONG.unpack_from(value, 16 + size)

@@ -150,6 +150,8 @@ class GroupShard:
 
     def on_loaded(self, now: Instant) -> Decision:
         """Start the session of every loaded member, and plan the first sweep."""
+        # Each for its full time: when the former coordinator last heard of a member is not journaled, and members need
+        # time to find the new one.
         sessions = [
             DeadlineSet(
                 DeadlineKey(DeadlineKind.SESSION, group.group_id, member.member_id),
@@ -177,6 +179,8 @@ class GroupShard:
         if first is not None and first[0] <= now.mono_ns:
             key = first[1]
             if key.kind is DeadlineKind.SWEEP:
+                # The next one is planned from the beginning of this one. If this one takes longer, it begins again with
+                # all groups.
                 return Decision((SweepBegins(), self._next_sweep(now)))
             return on_time(self.groups.get(key.group_id), key, self._limits(), now)
         # 2. Transactions that have ended: queries are slower until they are carried out.

@@ -128,6 +128,8 @@ class AlterPartitionChannel:
 
         The old one may have carried them out; the partition epoch in the new controller's answer shows whether it has.
         """
+        # The response of the old controller, if it still comes, belongs to an earlier attempt and is ignored, so
+        # nothing waits for it.
         self._in_flight = False
         self._attempt += 1
         if self._pause is not None:

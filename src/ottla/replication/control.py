@@ -104,6 +104,8 @@ class ControlFence:
             self._on_new_controller()
 
     def _is_stale(self, broker_epoch: int | None) -> bool:
+        # Without a registration even an order of an old version, which names no broker epoch, is meant for an earlier
+        # one.
         if self.broker_epoch == UNKNOWN_BROKER_EPOCH:
             return True
         return broker_epoch is not None and broker_epoch < self.broker_epoch

@@ -213,6 +213,7 @@ class ControlHandlers:
         """
         epoch, number = order.request.controller_epoch, order.context.correlation_id
         newest_epoch, newest = self._newest
+        # The same number is late as well: that order has been queued already.
         late = epoch == newest_epoch and newest >= 0 and (newest - number) & 0x7FFFFFFF < _HALF
         if late:
             raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} arrived after request {newest}")

@@ -68,6 +68,8 @@ def delete_records(
     NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
     """
     partition.check_leader(NO_EPOCH)
+    # As in Kafka. With compact,delete the policy itself deletes from the start of the log, so a request may do so as
+    # well.
     if partition.config.compact and not partition.config.delete:
         message = f"{partition.tp} is compacted, records cannot be deleted by offset"
         raise ApiError(ErrorCode.POLICY_VIOLATION, message)

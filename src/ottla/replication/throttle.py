@@ -42,6 +42,8 @@ class RecentBytes:
         self._drop_old_samples(now_ns)
         if not self._samples:
             return 0.0
+        # At least one window, as in Kafka's SimpleRate: the first bytes after a pause, divided by a few milliseconds,
+        # would look like a rate far above the limit.
         elapsed = max(now_ns - self._samples[0][0], self._window_ns)
         return self._total * _NS_PER_SECOND / elapsed
 

@@ -104,6 +104,7 @@ class TombstoneRetention:
     def _visit_due(self) -> None:
         # Emptied before the visits: a partition that is noted during one of them is due again.
         due = list(self._due)
+        # Before the visits: a partition that is not settled becomes due again during its visit.
         self._due.clear()
         self._visit_partitions(iter(due), {})
 
@@ -146,6 +147,8 @@ class TombstoneRetention:
 
     def _send_report(self, leader: int, partitions: Iterator[Partition]) -> None:
         """Report some of the partitions to their leader, and the next ones after its response."""
+        # Checked again, because this may follow the response to earlier rows: the partition may have got another leader
+        # since.
         some = [each for each in islice(partitions, BATCH) if each.leader == leader and each.offline is None]
         if not some or self._stopped:
             del self._busy[leader]
@@ -166,6 +169,7 @@ class TombstoneRetention:
         self._peers.send_request(leader, request, _VERSION, self._timeout_ms, on_response, LANE)
 
     def _take_bounds(self, leader: int, content: bytes) -> None:
+        # A response of another form changes no bound. Then tombstones are kept for longer, which is always safe.
         for row in unpack_rows(content) if len(content) % _ROW.size == 0 else ():
             partition = self._find_partition(row)
             if partition is not None and partition.leader == leader:

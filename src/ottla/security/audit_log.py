@@ -61,6 +61,7 @@ class AuditLog:
         """Count a denial. Returns whether it gets a line."""
         self.denials += 1
         now_ns = self._clock.now().mono_ns
+        # The connection's own limit first: a connection that repeats itself then takes nothing from the limit of all.
         if of_connection.take_line(now_ns) and self._limit.take_line(now_ns):
             return True
         self._left_out += 1

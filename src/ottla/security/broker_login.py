@@ -44,6 +44,7 @@ class BrokerExchange:
     def accept_token(self, token: bytes, _now_ms: int) -> bytes:
         """Handle the nonce or the proof. Raises SaslFailure for a wrong proof, and for a nonce of another size."""
         expected = self._expected
+        # Once only: a second nonce would be answered with another proof, for as many nonces as a client likes.
         if not expected and len(token) == NONCE:
             own = self._entropy.random_bytes("broker logins", NONCE)
             self._expected = proof_of_connecting(self._secret, token, own)

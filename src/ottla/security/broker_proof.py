@@ -32,6 +32,8 @@ SECRET_MIN: Final = 16
 
 def proof_of_accepting(secret: bytes, theirs: bytes, ours: bytes) -> bytes:
     """The accepting broker's proof. `theirs`, `ours`: nonces of the connecting and of the accepting broker."""
+    # Each side has a label of its own. With one label, a process without the secret could open a second connection in
+    # the other direction, and send back the proof that it receives there.
     return hmac.digest(secret, b"accepting broker" + theirs + ours, "sha256")
 
 

@@ -80,6 +80,7 @@ class _Program:
 
     def _write_repeat(self, node: Repeat, then: int) -> int:
         if node.most is None:
+            # Without targets at first, because the repeated part has to know this step as its successor.
             fork = self._add_step(_Fork(()), then)
             self.steps[fork] = self._fork_of(node, self.write_node(node.part, fork), then)
             then = fork
@@ -174,6 +175,8 @@ class _Run:
 
     def _add_threads(self, threads: dict[int, _Spans], place: int, spans: _Spans, at: int) -> None:
         """Follow the steps that need no character, in the order of preference."""
+        # A thread that has reached a step before is preferred, so a later one at the same step is dropped. That bounds
+        # the threads by the steps, and the time by the length of the text.
         left, seen = [(place, spans)], set(threads)
         while left:
             place, spans = left.pop()
@@ -185,6 +188,7 @@ class _Run:
                 raise TooCostly
             step = self._steps[place]
             if isinstance(step, _Fork):
+                # Reversed, because the last element is the next one to be followed.
                 left += [(each, spans) for each in reversed(step.places)]
             elif isinstance(step, _Save):
                 left.append((self._then[place], (*spans[: step.slot], at, *spans[step.slot + 1 :])))

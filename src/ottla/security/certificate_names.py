@@ -24,6 +24,7 @@ _KEYWORDS: Final = {
 _OID, _OCTETS, _SEQUENCE, _SET, _VERSION, _EXTENSIONS = 0x06, 0x04, 0x30, 0x31, 0xA0, 0xA3
 _ALTERNATIVE_NAMES: Final = bytes.fromhex("551d11")
 """The type 2.5.29.17 of an extension, in DER."""
+# UTF8String, PrintableString, TeletexString, IA5String, GeneralString, BMPString (X.680).
 _CHARSETS: Final = {
     0x0C: "utf-8",
     0x13: "ascii",
@@ -117,6 +118,8 @@ def _text_of_oid(content: bytes) -> str:
             number = 0
     if not numbers or content[-1] & 0x80:
         raise ValueError("the type of an attribute is incomplete")
+    # The first number is two numbers (X.690): 40 times the first, which is 0, 1 or 2, plus the second. Only after 2 may
+    # the second be 40 or more.
     first = min(numbers[0] // 40, 2)
     return ".".join(map(str, [first, numbers[0] - 40 * first, *numbers[1:]]))
 
@@ -134,9 +137,12 @@ def _values_of(data: bytes) -> Iterator[_Value]:
     at = 0
     while at < len(data):
         begin, tag = at, data[at]
+        # All five bits set: the tag continues in further bytes, which no part of a certificate does.
         if tag & 0x1F == 0x1F or at + 2 > len(data):
             raise ValueError("a tag of the certificate is unknown, or incomplete")
         size, at = data[at + 1], at + 2
+        # The upper bit: the rest is the number of bytes of the length. Three are enough for `_SIZE_MAX`; 0 is the
+        # indefinite length, which DER excludes.
         if size & 0x80:
             count = size & 0x7F
             if not 1 <= count <= 3 or at + count > len(data):

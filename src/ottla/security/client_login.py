@@ -213,6 +213,7 @@ class ClientLogin:
                 self.counts.succeeded_again += 1
             else:
                 self.counts.succeeded += 1
+            # Before `_on_step`: from `served` on, requests are handled with the rights of this principal.
             peer.principal = identity.principal
         self._on_step(peer, session)
 

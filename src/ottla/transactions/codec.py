@@ -27,6 +27,8 @@ _HEAD: Final = Struct(">hqhib")
 """Version, producer id, epoch, timeout, status."""
 _TAIL: Final = Struct(">qqB")
 """Last update, start, number of tagged fields."""
+# A tagged field: its number, the size of its value, the value. Numbers and sizes are below 128, so that each varint is
+# one byte.
 _LONG_TAG: Final = Struct(">BBq")
 _SHORT_TAG: Final = Struct(">BBh")
 _INDEX: Final = Struct(">i")
@@ -111,6 +113,7 @@ def _packed_partitions(partitions: Iterable[TopicPartition]) -> bytes:
         name = topic.encode("utf-8", "surrogateescape")
         pieces += (uvarint(len(name) + 1), name, uvarint(len(indexes) + 1))
         pieces += [_INDEX.pack(index) for index in indexes]
+        # The topic's own tagged fields: none.
         pieces.append(b"\0")
     return b"".join(pieces)
 

@@ -160,6 +160,8 @@ class TransactionMachine:
         after = rules.init_producer(txn, command, now_ms, rules.version_of_aborts(self._policy.version))
         if not after.status.ending:
             return self._journal_transition(command, command.transactional_id, after, after.identity)
+        # The abort is journaled, and its answer is an error: as in Kafka the producer asks again until the markers are
+        # written.
         aborting = ApiError(
             ErrorCode.CONCURRENT_TRANSACTIONS,
             f"the open transaction of {command.transactional_id!r} is being aborted; try again",
@@ -206,6 +208,7 @@ class TransactionMachine:
         entry = _new(Entry, (name, after))
         if not after.status.ending:
             return [entry], []
+        # Both entries in one batch, so that no coordinator can die between them.
         if not after.partitions:
             return [entry, Entry(name, complete_transaction(after, after.update_ms))], []
         return [entry], [self._markers_effect(name, after, after.partitions)]
@@ -240,6 +243,7 @@ class TransactionMachine:
             return Decision(now=(answer,))
         missing = self.unmarked[command.transactional_id]
         again = (self._markers_effect(command.transactional_id, txn, missing),) if missing else ()
+        # Without records of its own the effect waits for what was applied before: the decision that was committed late.
         return Decision(now=(answer,), committed=again)
 
     def _ending_transaction(self, transactional_id: str, identity: ProducerIdentity) -> Transaction | None:
@@ -360,6 +364,8 @@ class TransactionMachine:
                 # The first one is taken in any case: with more partitions than a step allows, it would never be
                 # aborted.
                 partitions += len(transactions[name].partitions)
+                # The first one whatever its size: otherwise a transaction with very many partitions would never be
+                # aborted.
                 if found and (found == ABORTS_PER_STEP or partitions > PARTITIONS_PER_STEP):
                     return
                 found += 1

@@ -165,6 +165,7 @@ class MarkerQueue:
         return lost
 
     def _hold_up(self, job: _MarkerWork, now_ns: int) -> None:
+        # The first one sets the time for all, so that none is held up for longer.
         if not self._held_up:
             self._look_again_ns = now_ns + RETRY_MIN_MS * _NS_PER_MS
         name = job.markers.transactional_id
@@ -249,6 +250,7 @@ class MarkerQueue:
 
     def _mark_done(self, job: _MarkerWork, partitions: Sequence[TopicPartition]) -> PartitionsMarked:
         for tp in partitions:
+            # In flight until the state machine has recorded it (`mark_written`): a job without partitions is dropped.
             job.todo.pop(tp, None)
             job.in_flight[tp] = None
         self._retire_if_done(job)

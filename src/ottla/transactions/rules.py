@@ -35,6 +35,7 @@ from ottla.utf8 import encode_text
 MAX_ID_BYTES: Final = 2**15 - 1
 MAX_PARTITIONS_BYTES: Final = 1_000_000
 """The most bytes of the partitions in a record; a batch of `__transaction_state` may have 1,048,588 bytes."""
+# The name, 4 bytes of the index, and `_PER_TOPIC`.
 _LONGEST_PARTITION: Final = 265
 """The most bytes of one partition: the only one of a topic with a name of 249 bytes."""
 _PER_TOPIC: Final = 12
@@ -48,6 +49,7 @@ def check_id(transactional_id: str) -> None:
     """Raises ApiError INVALID_REQUEST for an empty transactional id, and for one too long for a record's key."""
     if not transactional_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    # A character has at most four bytes in UTF-8, so a shorter id need not be encoded.
     if len(transactional_id) > MAX_ID_BYTES // 4 and len(encode_text(transactional_id)) > MAX_ID_BYTES:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the transactional id has more than {MAX_ID_BYTES} bytes")
 
@@ -133,6 +135,7 @@ def add_partitions(txn: Transaction | None, request: AddPartitions, now_ms: int)
     Raises ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, MESSAGE_TOO_LARGE.
     """
     known = _check_writer(txn, request.transactional_id, request.identity)
+    # Most producers write to the same partitions all the time; nothing is journaled for a partition that is known.
     if known.status is TransactionStatus.ONGOING and known.partitions.issuperset(request.partitions):
         return known
     after = with_partitions(known, request.partitions, request.version, now_ms)

@@ -171,6 +171,8 @@ class Transactions:
         """The role of a partition of any topic has changed. Markers of another leader epoch are dropped."""
         self.coordinator.on_role(partition)
         if partition.tp.topic == TOPIC:
+            # Queued after the coordinator's own check of the role, which creates or drops the shards that `_is_ours`
+            # looks at.
             self._tools.later(self._drop_foreign_markers)
 
     def stop_coordinator(self) -> None:
@@ -202,6 +204,8 @@ class Transactions:
             text = f"no producer id is available: {outcome.message}"
             command.ticket(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
         else:
+            # Decided from the beginning, because the state may have changed. An id that is not needed then is lost,
+            # which costs nothing.
             self.submit_command(command._replace(fresh_id=outcome))
 
     def send_markers(self, markers: Markers) -> None:
@@ -217,6 +221,7 @@ class Transactions:
                 self._tools.later(self._write_at_hand)
             self._at_hand.append(markers)
         else:
+            # What these replace is ignored from now on (`_on_written_here`).
             self._written_here.pop(markers.transactional_id, None)
             self._markers.add_markers(markers)
             self._plan_sending()

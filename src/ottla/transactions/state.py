@@ -158,6 +158,8 @@ def decide_end(txn: Transaction, commit: bool, now_ms: int) -> Transaction:
 def decide_end_and_bump(txn: Transaction, commit: bool, now_ms: int, next_producer_id: int) -> Transaction:
     """The producer ends its transaction, with or without partitions, and continues in another epoch (KIP-890)."""
     assert not txn.is_exhausted or next_producer_id >= 0, "epochs are used up"
+    # With the last epoch of a producer the marker has the one that is kept for fencing, and the next transaction
+    # another producer id.
     next_producer_id = next_producer_id if txn.is_exhausted else NO_PRODUCER_ID
     return _decided_state(txn, commit, now_ms, min(txn.epoch + 1, MAX_EPOCH), next_producer_id, txn.epoch, BUMPED)
 

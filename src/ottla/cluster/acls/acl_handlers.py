@@ -113,6 +113,7 @@ class AclHandlers:
                 slot(_result_of(error))
             else:
                 wanted.setdefault(binding.resource, []).append((binding.entry, slot))
+        # One change for each resource: several would be in conflict with each other, because all write the same node.
         for resource, added in wanted.items():
             entries = frozenset(entry for entry, _ in added)
             slots = [slot for _, slot in added]

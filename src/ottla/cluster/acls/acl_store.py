@@ -133,6 +133,8 @@ class AclStore:
             except ValueError as error:
                 text = f"the ACLs of {resource} cannot be read, so they cannot be changed: {error}"
                 raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, text) from None
+            # `first` stays that of the first attempt: an attempt without an answer may have made the change, which then
+            # belongs to what is reported.
             first, after = present if first is None else first, edit(present)
             if after == present or (yield from _submit_change(resource, _change_op(path, node, after))):
                 # This broker does not wait for its own notification: the client may use the ACLs next.

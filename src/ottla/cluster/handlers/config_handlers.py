@@ -256,6 +256,7 @@ class ConfigHandlers:
         for one in alterations:
             slot = gather.new_slot()
             try:
+                # Two alterations of one resource would depend on their order, so neither is made, as in Kafka.
                 if hash((one.resource_type, one.name)) in repeated:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
                 _check_rights(context, Operation.ALTER_CONFIGS, one.resource_type, one.name)

@@ -188,6 +188,8 @@ class TopicHandlers:
 
     def _resolve_topic(self, context: Context, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
         """Name and id of the topic to delete. Raises ApiError."""
+        # The controller's image, not this broker's, which follows it by an UpdateMetadata: the topic may have been
+        # created a moment ago.
         image = self._topics.controller.image
         if not self._cluster.config.delete_topic_enable:
             code = ErrorCode.TOPIC_DELETION_DISABLED if context.api_version >= 3 else ErrorCode.INVALID_REQUEST

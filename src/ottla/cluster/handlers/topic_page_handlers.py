@@ -60,6 +60,7 @@ class TopicPageHandlers:
         if request.cursor is not None:
             if request.cursor.partition_index < 0:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
+            # If the topic of the cursor was deleted since, the page begins with the next one, from its first partition.
             first = bisect_left(names, request.cursor.topic_name)
             start = request.cursor.partition_index if names[first : first + 1] == [request.cursor.topic_name] else 0
         left = max(1, min(request.response_partition_limit, self._cluster.config.max_request_partition_size_limit))

@@ -88,7 +88,8 @@ class UpdateHandlers:
 
     def _check_order(self, epoch: int, number: int) -> None:
         newest_epoch, newest = self._newest
-        # Correlation ids are compared only within one controller epoch; a newer epoch starts its own sequence.
+        # Correlation ids are compared only within one controller epoch; a newer epoch starts its own sequence. The same
+        # number passes, because a request is checked before and after its settings are read.
         if epoch == newest_epoch and newest >= 0 and 0 < (newest - number) & 0x7FFFFFFF < _HALF:
             raise ApiError(
                 ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} arrived after the newer request {newest}"

@@ -26,4 +26,5 @@ def error_of_failure(error: Failure | ApiError) -> ApiError:
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the metadata store has not confirmed the change: {error}")
     if error.kind is Kind.CONFLICT:
         return ApiError(ErrorCode.REQUEST_TIMED_OUT, f"another change was made at the same time: {error}")
+    # NOT_DONE and EXPIRED. On this error a client looks for the controller, and repeats its request.
     return ApiError(ErrorCode.NOT_CONTROLLER, f"the change was not made; try again: {error}")

@@ -216,6 +216,7 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 
 def encode_cluster_id(cluster_id: str) -> bytes:
     """Encode the cluster's id."""
+    # The version is text here, and a number in the other nodes, as in Kafka.
     return _encode_json({"version": "1", "id": cluster_id})
 
 
@@ -351,6 +352,7 @@ def decode_block(path: str, data: bytes) -> BlockNode:
 
 def decode_epoch(path: str, data: bytes) -> int:
     """Decode /controller_epoch, a bare number. Raises BrokenNode."""
+    # An int32 has at most ten digits.
     if not data.isdigit() or len(data) > 10:
         raise BrokenNode(f"{path} is not a number")
     return int(data)

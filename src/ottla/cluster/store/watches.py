@@ -48,6 +48,7 @@ class WatchedStore:
 
     def on_node_changed(self, path: str) -> None:
         """Call and remove all callbacks of a node that changed. Callbacks that still need it read it again."""
+        # Removed before the calls: most callbacks read the node again, and watch it.
         for on_change in self._watchers.pop(path, {}):
             on_change()
 

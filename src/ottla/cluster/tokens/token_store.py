@@ -93,6 +93,7 @@ class TokenStore:
         path = token_path(token_id)
         for _ in range(_TRIES):
             node = yield from read_node(path)
+            # Into the table first, which may lag: the edit decides by what the store has.
             self._apply_node(token_id, node)
             present = self._table.tokens.get(token_id)
             if node is None or present is None:

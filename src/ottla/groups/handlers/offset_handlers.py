@@ -287,6 +287,7 @@ def codes_for(outcome: Sequence[ErrorCode] | ApiError, count: int, says_no_group
     """The error codes of `count` offsets. `says_no_group`: whether the client knows GROUP_ID_NOT_FOUND."""
     if isinstance(outcome, ApiError):
         return [commit_code(outcome.code)] * count
+    # One look is enough: a group that does not exist refuses all offsets of the commit.
     if not says_no_group and outcome and outcome[0] is ErrorCode.GROUP_ID_NOT_FOUND:
         return [ErrorCode.ILLEGAL_GENERATION] * count
     return outcome

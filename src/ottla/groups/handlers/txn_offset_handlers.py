@@ -137,6 +137,8 @@ class TxnOffsetHandlers:
 
 def _not_in_transaction(code: ErrorCode, version: int) -> ApiError:
     """The error of the transaction's coordinator, mapped to errors that clients of that version know."""
+    # The one retriable error on which a client repeats the commit here. After NOT_COORDINATOR, which is about the
+    # transaction's coordinator, it would look for another coordinator of the group.
     if code in _RETRIABLE:
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     elif code is ErrorCode.PRODUCER_FENCED:

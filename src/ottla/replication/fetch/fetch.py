@@ -123,6 +123,8 @@ class FetchHandler:
         pending = PendingFetch(self._completion, slot, version, correlation_id, session, full)
         pending.rights = rights
         pending.committed = isolation == READ_COMMITTED
+        # More than the response may contain can never be collected, and a request that does not wait takes what there
+        # is.
         pending.min_bytes = min(min_bytes, max_bytes) if max_wait_ms > 0 else 0
         pending.max_bytes = max_bytes
         if version < V2_VERSION:  # the converted response is held in memory

@@ -76,6 +76,8 @@ class FetchCompletion:
                 return self._send_collected(pending)
             self.send_response(pending)
             return self._down_conversions.gate_of(pending.slot.peer)
+        # After the first read, in the same turn: whatever changes later wakes the request, and what was there has been
+        # read.
         pending.session.on_dirty = pending.wake
         self._waiting[pending.slot.peer] = pending
         self._purgatory.arm_timer(pending, max(0, max_wait_ms))
@@ -121,6 +123,8 @@ class FetchCompletion:
         """Send the collected rows; for old readers, convert them first."""
         self._waiting.pop(pending.slot.peer, None)
         if pending.version < V2_VERSION:
+            # These versions have no sessions, so nothing continues this one: its partitions need not watch for changes
+            # during the conversion, which may take several turns.
             pending.session.close_session()
             self._down_conversions.start_conversion(
                 pending.slot.peer, pending.version, pending.touched, lambda: self._send_collected(pending)

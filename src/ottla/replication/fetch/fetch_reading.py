@@ -96,6 +96,8 @@ class FetchReader:
         """Take the fetch offset as an acknowledgement, then read from it on."""
         now = self._now()
         try:
+            # The acknowledgement first: if it moves the high watermark, the response of this very fetch contains the
+            # new one.
             each.diverging = partition.leader_role.note_fetch(
                 pending.replica_id,
                 pending.replica_epoch,
@@ -179,6 +181,7 @@ def read_partition(
     taken = 0 if each.region is None else each.region.size
     each.region = None
     each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, NO_RECORDS)
+    # A request that waits reads a partition again from the same offset: the region of last time does not count twice.
     pending.bytes_read -= taken
     # 1. The response is full; the partition stays dirty, so that the next fetch reads it.
     budget = pending.max_bytes - pending.bytes_read

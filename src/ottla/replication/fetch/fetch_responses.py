@@ -26,6 +26,7 @@ _ERROR_VERSION: Final = 7
 """From this version on a response has a field for an error of the whole request."""
 MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
+# An int32, an int16, an int32, and one byte for an empty compact array.
 _BEFORE_TAGS: Final = 11
 """Bytes before the tags of a response without topics: throttle time, error, session, empty array."""
 

@@ -326,6 +326,8 @@ class FetchSessions:
         if len(self._sessions) >= self._slots and not self._evict_session(of_replica):
             return NO_SESSION
         while True:
+            # Random, as in Kafka: after a restart, a reader that continues its old session must not meet the new one of
+            # another.
             session_id = 1 + self._entropy.random_below("fetch-session", _EPOCH_MAX)
             if session_id not in self._sessions:
                 return session_id

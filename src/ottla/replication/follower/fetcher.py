@@ -115,6 +115,8 @@ class ReplicaFetcher:
         following.stop_waiting()
         for table in (self._unsettled, self._unsynced, self._held.partitions):
             table.pop(key, None)
+        # Then a request, even if nothing else has changed: the leader has to forget the partition, and undurable
+        # records of it do not hold the request back any more.
         self._session.drop_partition(key)
         self._schedule_fetch()
 
@@ -202,6 +204,8 @@ class ReplicaFetcher:
 
     def _send_fetch(self) -> None:
         self._planned = False
+        # A partition whose records are not durable holds the request back for all: its row, which acknowledges them, is
+        # among the changes that the next request contains.
         if self._in_flight or self._pause is not None or self._unsynced:
             return
         unsettled = [each for each in self._unsettled.values() if each.timer is None]
@@ -220,6 +224,8 @@ class ReplicaFetcher:
         attempt, lane = self._attempt, self._idle_lanes.pop(0)
 
         def on_response(answer: memoryview | Failure) -> None:
+            # Also for an abandoned request, whose connection is free only now. Sorted, so that the first connection is
+            # preferred.
             self._idle_lanes.append(lane)
             # The name of the main connection is a prefix of the others', so it is the first one whenever it is idle.
             self._idle_lanes.sort()
@@ -297,8 +303,10 @@ class ReplicaFetcher:
             if not self._world.throttle.is_idle and self._world.throttle.applies_to(partition.tp):
                 self._world.throttle.record_bytes(len(records), self._world.clock.now().mono_ns)
             if end == before:
+                # The same fetch again would have the same response. After an error it is repeated with a growing pause.
                 raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{len(records)} bytes do not contain a whole batch")
         partition.follower_role.take_from_leader(high_watermark, log_start)
+        # Before the next row is made: the throttle exempts a partition without a lag.
         following.lag = max(0, high_watermark - partition.log.end_offset)
         following.backoff.reset_wait()
         self._request_partition(following)
@@ -311,9 +319,12 @@ class ReplicaFetcher:
         cut = where_to_cut(
             leader_epoch, leader_end, log.epochs.end_offset_for, log.end_offset, partition.high_watermark
         )
+        # Whether the cut is complete does not matter here: the next fetch names the new last epoch, so the leader
+        # compares again.
         self._truncate_partition(following, cut.offset)
         # A repeated comparison would get the same answer for ever.
         if (log.end_offset, log.epochs.latest) == before:
+            # Otherwise the leader and this broker would exchange the same two messages for ever, without a pause.
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"epoch {leader_epoch} ends at {leader_end}: nothing to truncate")
         self._request_partition(following)
 
@@ -343,6 +354,8 @@ class ReplicaFetcher:
 
     def _on_refused(self, following: PartitionFetchState, error: int) -> None:
         """Handle the leader's error for a partition. After a fenced epoch the controller sends a new state."""
+        # Errors that are not named here pass: UNKNOWN_LEADER_EPOCH and NOT_LEADER_OR_FOLLOWER when the new leader has
+        # received its LeaderAndIsr.
         if error == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._out_of_range(following)
         elif error == ErrorCode.FENCED_LEADER_EPOCH:
@@ -423,6 +436,7 @@ class ReplicaFetcher:
         # log's end.
         if found is None or found.error or found.offset < 0:
             self._on_no_position(following, found)
+        # The end first, as Kafka's follower does. If the leader's log is shorter, its log start cannot be the reason.
         elif found.offset < following.partition.log.end_offset:
             self._move_partition(following, lambda: self._truncate_partition(following, found.offset))
         else:

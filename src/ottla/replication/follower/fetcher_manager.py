@@ -86,6 +86,7 @@ class ReplicaFetcherManager:
 
     def follow_partition(self, partition: Partition) -> None:
         """Fetch a partition from its leader, in its present leader epoch. One without a leader is not fetched."""
+        # Also one that failed: in another leader epoch it is tried again.
         self.unfollow_partition(partition)
         if partition.leader < 0 or partition.is_leader:
             return

@@ -103,6 +103,7 @@ class FollowerSession:
         elif session_id != self.session_id:
             self.on_lost()
         else:
+            # After the largest epoch comes 1, as in Kafka: 0 would begin a new session.
             self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
 
     def on_lost(self) -> None:

@@ -51,6 +51,7 @@ class HeldPartitions:
     def _look_at_throttle(self) -> None:
         self._timer = None
         held = list(self.partitions.values())
+        # Before the loop, because `_request_partition` holds a partition back again if the rate is still too high.
         self.partitions.clear()
         for each in held:
             self._request_partition(each)

@@ -215,6 +215,8 @@ class InSyncReplicas:
         is_other = offset < before.end_offset or broker_epoch != before.broker_epoch
         if is_other and self.cleaned.pop(replica_id, None) is not None:
             self._on_report_dropped()  # its log may not be the one that it reported about
+        # Before the contact is replaced below: the new one may be another session, which does not know the follower's
+        # fetch before this one.
         contact_ns = self._contact_ns(replica_id, now_ns)
         self.replicas[replica_id] = after_fetch(before, offset, log_start, broker_epoch, leader_end, now_ns, contact_ns)
         known = self._contacts.get(replica_id)
@@ -302,6 +304,8 @@ class InSyncReplicas:
         fit = sorted(each for each in fit if self.keeps_up(each, leader_end, now_ns))
         if not fit:
             return None
+        # In turns, because the controller may refuse the first of them each time (its broker is shutting down, for
+        # example), and there is one open proposal at most.
         self._last_retried = next((each for each in fit if each > self._last_retried), fit[0])
         return self._make_proposal((*self.isr, self._last_retried))
 
@@ -309,6 +313,8 @@ class InSyncReplicas:
         """The proposal to remove members that have lagged for too long; None: nothing to propose."""
         if self.proposed is not None:
             return None
+        # A member that is not in `replicas` is this leader, or a broker that is not assigned any more, which the
+        # controller removes.
         stay = [each for each in self.isr if each not in self.replicas or self.keeps_up(each, leader_end, now_ns)]
         return self._make_proposal(tuple(stay)) if len(stay) < len(self.isr) else None
 
@@ -320,6 +326,8 @@ class InSyncReplicas:
 
     def _make_proposal(self, isr: tuple[int, ...]) -> IsrProposal:
         epochs = tuple(self._epoch_of(each) for each in isr)
+        # From now on, and not only after the answer, the present and the proposed members both count: the controller
+        # may write the proposal at any moment, and elect a leader from it if this broker fails (KIP-497).
         self.proposed = IsrProposal(isr, epochs, self.leader_epoch, self.partition_epoch)
         self._count_members()
         return self.proposed

@@ -81,6 +81,8 @@ class LeaderRole:
         """Lead with this state of the controller, which the replica has taken; `newly` in a new leader epoch."""
         replica, log = self.replica, self.replica.log
         if newly:
+            # At once, although the epoch has no record yet: a follower that asks where the epoch before ended gets this
+            # offset, and does not take later records for records of that epoch (KIP-101).
             log.begin_epoch(state.leader_epoch)
             self._led_ns = now.mono_ns
             # A producer may still have batches in flight to the leader before. An only replica has had no other leader.
@@ -293,6 +295,9 @@ class LeaderRole:
         NOT_ENOUGH_REPLICAS_AFTER_APPEND (the ISR became too small meanwhile), KAFKA_STORAGE_ERROR (the sync failed)."""
         replica = self.replica
         log = replica.log
+        # 1. With flush.messages this broker's disk first. A directory that has failed syncs nothing any more, so the
+        # answer is an error, although followers may have the record. 2. Leadership and ISR. 3. The high watermark, for
+        # acks=all.
         if replica.syncs and log.recovery_point < offset <= log.flush_policy.awaited_offset:
             if log.home.offline is not None:
                 text = f"{replica.tp} was appended, but not synced: {log.home.offline}"
@@ -370,8 +375,11 @@ class LeaderRole:
         news = in_sync.on_follower_fetch(replica_id, broker_epoch, offset, log_start, end, now.mono_ns, contact)
         if news is FetchProgress.END:
             self.advance_high_watermark()
+        # Nothing to read has changed, so no listener is woken: DeleteRecords alone waits for the log starts of
+        # followers.
         elif news is FetchProgress.START:
             replica.shared.check(replica)
+        # After the high watermark has moved: to join, a follower needs every record that is committed by now.
         if replica_id not in in_sync.isr:
             self._send_proposal(in_sync.propose_joiner(replica_id, replica.high_watermark, now.mono_ns))
         return None
@@ -410,6 +418,8 @@ class LeaderRole:
         if verdict is ProposalVerdict.AGAIN:
             self._send_proposal(outcome.proposal)
         elif verdict is ProposalVerdict.CHANGED:
+            # The version that the controller wrote: a LeaderAndIsr that it sent before that has a smaller one, and is
+            # ignored.
             replica.partition_epoch = self.in_sync.partition_epoch
             self.refresh_guards()
             self.advance_high_watermark()

@@ -86,6 +86,7 @@ class LocalReplica:
         self.fetch_conversions = 0
         """Records that were converted to another message format for readers."""
         self.high_watermark = log.high_watermark
+        # Not the method of `Partition`, which uses the roles: they do not exist yet.
         LocalReplica.apply_config(self, config)
 
     @property
@@ -158,6 +159,9 @@ class LocalReplica:
         """Raises ApiError unless this replica leads, in the requested leader epoch (-1: in any)."""
         if self.offline is not None:
             raise ApiError(self.offline, f"the replica of {self.tp} on broker {self.node_id} is out of service")
+        # The epoch before the leadership, as in Kafka: a request with a newer epoch than this broker's comes from a
+        # client that knows of an election here. UNKNOWN_LEADER_EPOCH lets it retry here; NOT_LEADER_OR_FOLLOWER would
+        # send it away.
         if epoch != NO_EPOCH:
             self.check_epoch(epoch)
         if not self.is_leader:
@@ -174,6 +178,8 @@ class LocalReplica:
     def last_stable_offset(self) -> int:
         """The offset below which no transaction is open, for read_committed. Never below the log start."""
         log = self.log
+        # A completed transaction holds the last stable offset back until its marker is below the high watermark: a new
+        # leader may lack an uncommitted marker.
         if not log.producers.ongoing and not log.producers.completed:  # the usual case, without further calls
             return self.high_watermark
         unstable = log.first_unstable_offset

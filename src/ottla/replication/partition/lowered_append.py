@@ -38,6 +38,7 @@ def append_lowered(log: Log, view: memoryview, header: HeaderTuple, leader_epoch
     if len(content) > log.config.segment_bytes:
         text = f"{len(content)} bytes of messages do not fit a segment of {log.config.segment_bytes}"
         raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
+    # Here, because messages of older formats have no field for the epoch from which `append_replica` could take it.
     if leader_epoch != log.epochs.latest:
         log.epochs.assign_epoch(leader_epoch, base)
     # The checksums were computed just now, in this process or by its worker.

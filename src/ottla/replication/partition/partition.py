@@ -126,6 +126,7 @@ class Partition(LocalReplica):
 
     def _on_role_change(self) -> None:
         """After a change of role: void verifications, and wake everything that waits for this partition."""
+        # Before anything is woken: another leader may have written the marker of a transaction that was verified here.
         self.leader_role.guards.void_all()
         self.wake_watchers()
         self.wake_end_watchers()

@@ -118,6 +118,8 @@ class SequenceGaps:
         """
         key = (header[PRODUCER_ID], header[PRODUCER_EPOCH], header[BASE_SEQUENCE])
         came_ns = self._doubted.get(key)
+        # A producer repeats a batch within about a second (retry.backoff.max.ms). So an older entry is of another gap
+        # before the same sequence.
         if came_ns is None or now.mono_ns - came_ns > KEPT_NS:
             came_ns = now.mono_ns
             _put_bounded(self._doubted, key, came_ns)
@@ -144,6 +146,8 @@ class SequenceGaps:
 
 
 def _put_bounded(kept: dict[K, V], key: K, value: V) -> None:
+    # A dict keeps a key's first place. Without this, an entry that was just renewed could be the next one to be
+    # dropped.
     kept.pop(key, None)
     kept[key] = value
     if len(kept) > KEPT_MAX:
@@ -152,6 +156,7 @@ def _put_bounded(kept: dict[K, V], key: K, value: V) -> None:
 
 def _is_behind(sequence: int, other: int) -> bool:
     """Whether a sequence comes after another one."""
+    # Sequences continue with 0 after 2^31 - 1: the later of two is less than half of the range ahead.
     return 0 < (sequence - other) & _SEQUENCE_MASK < _HALF
 
 

@@ -51,6 +51,7 @@ class VerificationGuards:
         guard.holders -= 1
         # A marker may have voided this guard, and another request have begun one with the same key, which has to stay.
         key = guard.producer_id, guard.epoch
+        # A marker may have voided this guard since, and the key may belong to the verification of a later request.
         if not guard.holders and self._asked.get(key) is guard:
             del self._asked[key]
 

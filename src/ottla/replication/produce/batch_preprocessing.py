@@ -67,6 +67,7 @@ def inspect_batches(world: World, topics: Topics, items: list[BatchItem], owner:
         # 2. A worker inspects or recompresses all others.
         arguments = (bytes(records), rules, recoding)
         _take_result(items, at, (yield from run_in_worker(world.workers, PREPARE_JOB, arguments, owner)))
+        # The result came in another turn, which may inspect small batches of its own.
         in_turn = 0
 
 

@@ -38,6 +38,8 @@ class DelayedProduce(DelayedOperation):
         """
         for partition, (offset, rows, at) in list(self.waiting.items()):
             try:
+                # A partition that has failed does not end the wait: as in Kafka the response has the outcome of every
+                # partition.
                 if not partition.leader_role.is_settled(offset, self._acks):
                     continue
             except ApiError as error:

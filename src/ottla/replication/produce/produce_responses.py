@@ -83,6 +83,7 @@ class AnswersWithTexts:
             response.responses.append(
                 ProduceResponse.TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=partitions)
             )
+        # A client can connect only to a broker that has an endpoint for the listener that it uses itself.
         for node in nodes:
             found = self._leaders.broker_address(node, listener)
             if found is not None:

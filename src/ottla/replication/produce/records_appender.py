@@ -111,6 +111,7 @@ class RecordsAppender:
                 refused[len(answers), len(rows)] = error.as_value()
                 rows.append((index, error.code, -1, -1, -1))
                 continue
+            # With flush.messages acks=1 waits as well: for this broker's disk.
             if (acks < 0 and partition.high_watermark < required) or (partition.syncs and acks):
                 late = late or {}
                 late[partition] = (required, rows, len(rows))

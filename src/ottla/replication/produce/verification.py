@@ -70,6 +70,8 @@ def beginning_producer(partition: Partition, records: memoryview, adds: bool) ->
     # 3. Its transaction is open here already, or the batch is a duplicate, or its sequence is refused by the append.
     log = partition.log
     try:
+        # A duplicate of a transaction that has ended must not ask: the coordinator would refuse it, and the producer
+        # would take a batch that was written for a failed one.
         if log.producers.is_open(producer_id, epoch) or log.check_producer(header) is not None:
             return None
     except ApiError:
@@ -138,6 +140,7 @@ class Verification:
     def _refuse_item(self, at: int, partition: Partition, error: ApiError) -> None:
         _, _, records = self._items[at]
         assert isinstance(records, memoryview), "only records are verified"
+        # So that later batches of the producer get the same error until this one has come again (`sequence_gaps`).
         partition.leader_role.note_refused(records, error, self._clock.now())
         refuse_item(self._items, at, error)
 

@@ -155,6 +155,8 @@ class Verifier:
             # The coordinator may have moved to this broker while the question was queued.
             if self.ask_local is not None and self.ask_local(question, partial(self._on_local_answer, question)):
                 continue
+            # Looked up at the sending, not when the question came: it may have waited for the answer of a former
+            # coordinator.
             node = self.coordinator_of(question.transactional_id)
             if node is None:
                 question.complete_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -122,6 +122,8 @@ class Authorizer:
         denied = _join_names(self.acls, who, PatternType.LITERAL, Permission.DENY, operation)
         if WILDCARD in denied:
             return False
+        # In Kafka's order: a resource without an ACL would be allowed, unless an ACL denies the operation at all of
+        # them.
         if self._allow_without_acl:
             return True
         denied_prefixes = _join_names(self.acls, who, PatternType.PREFIXED, Permission.DENY, operation)

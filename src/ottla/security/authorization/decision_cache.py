@@ -70,6 +70,7 @@ class DecisionCache:
         if len(name) <= NAME_MAX:
             masks = self._masks.setdefault(resource_type, {})
             if len(masks) >= RESOURCES_MIN and len(masks) >= self._share():
+                # All at once: to know the oldest, each look-up would have to note its use.
                 masks.clear()
             masks[name] = mask
         return mask

@@ -42,9 +42,11 @@ class EntityQuotas:
         if ignored:
             text = "%s: ignoring %s, which must be a positive number; set it again or delete it"
             logger.error(text, path[:_SHOWN], ", ".join(ignored))
+        # A change of a password alone must not make all connections look up their limits again.
         if quotas or self._quotas.quotas_of(entity):
             self._quotas.replace_entity(entity, quotas)
             self._on_quotas()
+        # Credentials belong to a user, not to one of its client ids.
         if entity.user and entity.client_id == "":
             self._on_user_config(entity.user, config)
 

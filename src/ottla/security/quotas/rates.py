@@ -65,6 +65,8 @@ class SampledRate:
             for number, last in enumerate(self._lasts):
                 if last <= expired:
                     self._empty_sample(number, now_ms)
+        # As Kafka's `Rate.windowSize`: what has passed, and whole windows for those that have not, but one, which is in
+        # progress.
         elapsed = now_ms - min(self._begins)
         missing = samples - 1 - elapsed // size_ms
         return max(elapsed + max(0, missing) * size_ms, 1)

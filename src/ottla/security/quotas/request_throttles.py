@@ -34,6 +34,7 @@ from ottla.wire.apis import ApiKey
 
 CLIENT_ID_MAX: Final = 1_000
 """Bytes of a client id that distinguish clients: client ids are kept for each connection and rate."""
+# The beginning of every request: API key, version, correlation id, length of the client id.
 _FIRST: Final = Struct(">hhih")
 _HEADER_MIN: Final = 10
 _NS_PER_MS: Final = 1_000_000
@@ -174,6 +175,7 @@ class RequestThrottles:
 
     def _renew_client(self, old: _Client | None, peer: Peer, client_id: bytes) -> _Client:
         client = self._clients[peer] = _Client(self.quotas, peer.principal, client_id)
+        # The same connection with other limits: responses to its requests in progress still have to be throttled.
         if old is not None:
             client.slots = old.slots
             client.is_exempt = old.is_exempt
@@ -202,6 +204,8 @@ class RequestThrottles:
         delay_ms = request.delay_ms
         if delay_ms and parts:
             parts = with_throttle_time(request.api_key, request.version, parts, delay_ms)
+        # Sent before the connection is muted: the client learns from the response how long it has to wait (KIP-219).
+        # Before Kafka 2.0 the response itself was delayed, and clients took that for a broker that does not answer.
         self._shell.send_reply(slot, parts)
         if delay_ms:
             self._shell.pause_reading(slot.peer, now.mono_ns + delay_ms * _NS_PER_MS)
@@ -232,6 +236,7 @@ class RequestThrottles:
             return True
         client, request = found
         now_ms = self._now().mono_ns // _NS_PER_MS
+        # Recording nothing returns the present wait.
         waits_ms = self.time.record_use(client.time, 0, now_ms)
         before_ms = self.fetched.record_use(client.fetch, 0, now_ms)
         after_ms = self.fetched.record_use(client.fetch, size, now_ms)

@@ -79,6 +79,8 @@ class ClientRates:
         """The most that one request may use; None: not limited. More would be a wait that no request comes out of."""
         if limit.bound is None:
             return None
+        # As in Kafka (`getMaxValueInQuotaWindow`): the rate is averaged over at least that many windows, so more at
+        # once is certain to exceed the quota.
         return limit.bound * (self._windows.samples - 1) * self._windows.size_ms / 1000
 
 

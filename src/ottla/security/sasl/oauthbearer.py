@@ -102,6 +102,7 @@ def _parse_client_first(message: bytes) -> _ClientFirst:
     found = _TOKEN.fullmatch(pairs.get("auth", ""))
     if found is None or found[1].lower() != "bearer":
         raise SaslFailure(f"{_FORMAT}: 'auth' is not a bearer token")
+    # The comma first: with the other order `=3D2C`, which is the text `=2C`, would become a comma.
     return _ClientFirst(authorization[2:].replace("=2C", ",").replace("=3D", "="), found[2])
 
 

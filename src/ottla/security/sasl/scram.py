@@ -113,8 +113,10 @@ class ScramExchange:
         if final.nonce != first.nonce + self._nonce:
             raise SaslFailure("Invalid client nonce in the final client message.")
         signed = f"{first.bare},{self._answer},{final.without_proof}".encode()
+        # The proof is computed for a decoy as well, so that the time does not disclose which users exist.
         if not self._matches_proof(found.credential.stored_key, final.proof, signed) or not found.is_real:
             raise SaslFailure("Invalid client credentials")
+        # After the proof: only the owner of a token learns that it has expired.
         if self._claimed.expires_at_ms is not None and self._claimed.expires_at_ms <= now_ms:
             raise SaslFailure("the delegation token has expired")
         self.identity = self._claimed
@@ -125,6 +127,8 @@ class ScramExchange:
         signature = hmac.digest(stored_key, signed, self._mechanism.algorithm)
         if len(proof) != len(signature):
             return False
+        # The proof is the client key XOR the signature, and the stored key is the hash of the client key (RFC 5802). So
+        # the broker checks a key that it does not store.
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         return hmac.compare_digest(hashlib.new(self._mechanism.algorithm, client_key).digest(), stored_key)
 
@@ -168,6 +172,7 @@ def _parse_client_first(text: str) -> _ClientFirst:
 def _decode_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise SaslFailure("Invalid SCRAM client first message format")
+    # The comma first: with the other order `=3D2C`, which is the text `=2C`, would become a comma.
     return name.replace("=2C", ",").replace("=3D", "=")
 
 

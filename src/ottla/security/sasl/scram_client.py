@@ -29,6 +29,7 @@ def scram_messages(algorithm: str, user: str, password: str, nonce: str, *, with
     Raises SaslFailure if the broker refuses, breaks the protocol, or cannot prove that it knows the password;
     for_client: the broker refuses.
     """
+    # The equals sign first, else those of `=2C` would be escaped as well.
     name = user.replace("=", "=3D").replace(",", "=2C")
     first = f"n={name},r={nonce}{',tokenauth=true' if with_token else ''}"
     server_first = (yield f"n,,{first}".encode()).decode("utf-8", "replace")
@@ -38,6 +39,7 @@ def scram_messages(algorithm: str, user: str, password: str, nonce: str, *, with
     if not said.get("r", "").startswith(nonce) or said["r"] == nonce:
         raise SaslFailure("the broker answered SCRAM with a wrong nonce")
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, rounds)
+    # `biws` is `n,,` in base64: the header of the first message, repeated.
     final = f"c=biws,r={said['r']}"
     signed = f"{first},{server_first},{final}".encode()
     key = hmac.digest(salted, b"Client Key", algorithm)

@@ -83,6 +83,7 @@ def credential_from_password(
 
 def salt_from_random(random: bytes) -> bytes:
     """A salt like those of Kafka's tools, from at least 17 random bytes."""
+    # 26 digits of base 36 are 134.4 bits, so 17 bytes are enough.
     number, text = int.from_bytes(random, "big"), ""
     for _ in range(_SALT):
         number, digit = divmod(number, len(_ALPHABET))

@@ -45,6 +45,7 @@ class UnsecuredTokens:
 
 def _decode_part(part: str) -> dict[str, Any]:
     try:
+        # JSON Web Tokens leave the padding out (RFC 7515).
         value = json.loads(base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError, RecursionError):
         raise TokenRefused("a part of the token is not JSON in base64") from None
@@ -109,6 +110,7 @@ def _seconds_at(claims: Claims, name: str) -> float | None:
     value = claims.get(name)
     if value is None:
         return None
+    # `true` would be the number 1 in Python.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TokenRefused(f"the claim {name} is not a number")
     if not 0 <= value <= _EXPIRES_MAX or not isfinite(value):

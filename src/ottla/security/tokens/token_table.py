@@ -41,6 +41,7 @@ class TokenTable:
 
     def hmac_of(self, token_id: str) -> bytes:
         """The HMAC of a token."""
+        # SHA-512, as in Kafka: tokens that its brokers have issued keep their HMAC.
         return hmac.digest(self._key, token_id.encode(), "sha512")
 
     def replace_token(self, info: TokenInfo) -> None:
@@ -49,6 +50,7 @@ class TokenTable:
         self._ids[self.hmac_of(info.token_id)] = info.token_id
         heappush(self._expiries, (info.expires_ms, info.token_id))
         if len(self._expiries) > 2 * len(self.tokens) + _OLD_MAX:
+            # A sorted list is a heap.
             self._expiries = sorted((each.expires_ms, each.token_id) for each in self.tokens.values())
 
     def remove_token(self, token_id: str) -> None:
