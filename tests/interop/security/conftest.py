@@ -86,14 +86,15 @@ class BothBrokers:
 
 
 def _comparable(said: tuple[int, str]) -> tuple[int, list[str]]:
-    """What must be the same: the lines in any order, of a failure the classes of the errors.
+    """What must be the same: the words of each line, and the lines, in any order; of a failure the classes of errors.
 
-    What follows "Current ACLs" may be older than the change. Apache Kafka 4 sets `min.insync.replicas` by itself.
+    Apache Kafka lists the mechanisms of a user in another order in each of its processes, and sets
+    `min.insync.replicas` by itself. What follows "Current ACLs" may be older than the change.
     """
     if said[0]:
         return said[0], sorted(set(re.findall(r"org\.apache\.kafka\.common\.errors\.(\w+)", said[1])))
     text = said[1].partition("Current ACLs")[0]
-    lines = (re.sub(r" +", " ", VARIABLE.sub("?", line)).strip() for line in text.splitlines())
+    lines = (" ".join(sorted(re.split(r"[, ]+", VARIABLE.sub("?", line).strip()))) for line in text.splitlines())
     return 0, sorted(line for line in lines if line and "min.insync.replicas=" not in line)
 
 

@@ -36,7 +36,9 @@ _REFUSED: Final = {
     Resource.GROUP: ErrorCode.INVALID_CONFIG,
     Resource.CLIENT_METRICS: ErrorCode.INVALID_REQUEST,
 }
-"""Kafka's error for a value that is refused."""
+"""Kafka's error for a value that is refused …"""
+_REFUSED_OF_KEY: Final = {"match": ErrorCode.INVALID_CONFIG}
+"""… and where another one is the error of a key."""
 _SHOWN: Final = 100
 
 
@@ -112,7 +114,7 @@ def _check_value(resource: Resource, key: str, text: str) -> None:
     try:
         parse_value(row, text)
     except ConfigError as error:
-        raise ApiError(_REFUSED[resource], str(error)) from None
+        raise ApiError(_REFUSED_OF_KEY.get(key, _REFUSED[resource]), str(error)) from None
 
 
 def _described(row: Row, stored: str | None, source: ConfigSource) -> DescribedConfig:
