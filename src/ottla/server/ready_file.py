@@ -34,6 +34,7 @@ class ReadyFile:
         if self._path is not None:
             with open(self._temporary_path, "w", encoding="ascii") as file:
                 file.write(f"{bootstrap}\n")
+            # No fsync: after a crash of the machine the process is gone as well, and its next start removes the file.
             os.replace(self._temporary_path, self._path)
 
     def remove_file(self) -> None:

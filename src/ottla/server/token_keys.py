@@ -99,6 +99,8 @@ class TokenKeys:
     def _read_soon(self) -> None:
         now = time.monotonic()
         if now >= self._may_wake_at:
+            # The limit, because peers without a login choose the key id: they must not make the broker flood the
+            # issuer.
             self._may_wake_at = now + UNKNOWN_KEY_S
             self._wakes.set()
 

@@ -240,6 +240,7 @@ class ConnectionManager:
     def on_opened(self, connection: OpenConnection) -> None:
         """Register a connection that was accepted."""
         self.connections[connection] = None
+        # All open connections are held back already: a new one must not start requests beside them.
         if self.reply_memory.is_exhausted:
             self.reply_memory.hold_back(connection.responses)
         if self._sweep_handle is None and self.limits.idle_ms >= 0:

@@ -406,6 +406,8 @@ class RequestReader:
     def _stop_reading(self) -> None:
         """Stop reading, because no request may start; close if the peer has closed."""
         try:
+            # Nothing watches a paused connection, so its end is looked for before: the broker would keep its requests
+            # until it resumes.
             if not self._sock.recv(1, socket.MSG_PEEK):
                 self._on_ended()
                 return

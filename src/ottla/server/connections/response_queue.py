@@ -325,6 +325,7 @@ class ResponseQueue:
         done = max(0, sent - len(head))
         self.outbox = outbox = self.outbox_class(self._manager.scratch)
         outbox.add_parts(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
+        # A region that sendfile has begun must not be gathered with other parts: its rest continues by sendfile.
         outbox.begun = done > 0
         self._move_ready()
         self.count_owed(outbox.take_change())

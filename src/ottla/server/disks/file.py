@@ -241,6 +241,8 @@ class RealFile:
                 at += written
                 rest = rest[written:]
         except OSError as error:
+            # Without the undo, a later and shorter append would leave the end of this one after it, where recovery
+            # would find bytes of a batch that was refused.
             self._undo_append(fd)
             raise failure_of(error, self.path) from None
 
@@ -323,6 +325,7 @@ class RealFile:
         if count == len(into):
             self._pins -= 1
             if not self._pins and self._closed:
+                # `unpin_descriptor` counts this pin down again, and closes the descriptor if nothing else needs it.
                 self._pins = 1
                 self.unpin_descriptor()
         return count
@@ -406,6 +409,8 @@ class RealFile:
         self._syncing = False
         self._disk.end_sync()
         if outcome is None:
+            # `_sync_size` is the size when fdatasync began: bytes that were appended while it ran may not be on the
+            # device. A truncation in between has lowered it.
             self.durable = max(self.durable, self._sync_size)
         else:
             # After a failed fsync the kernel may mark the dirty pages as clean: a second fsync would succeed although

@@ -419,6 +419,7 @@ class Supervisor:
         if self._shared is not None:
             self._shared.close()
         try:
+            # The store after the brokers: in their shutdown they still write to it.
             await self._store.stop_serving()
         finally:
             remove_pid(self._fleet.data)
