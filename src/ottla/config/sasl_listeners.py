@@ -226,4 +226,5 @@ def _skew_of(text: str | None, default: int) -> int:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ConfigError("sasl.jaas.config", "unsecuredValidatorAllowableClockSkewMs is not a number")
+    # Rounded up to seconds, so that a skew below one second does not become 0.
     return -(-int(text) // 1000)
