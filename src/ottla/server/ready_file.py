@@ -23,6 +23,7 @@ class ReadyFile:
             return
         try:
             self.remove_file()
+            # "x" refuses a name that exists: a link in a directory that others can write to is not followed.
             with open(self._temporary_path, "x", encoding="ascii"):
                 pass
             os.unlink(self._temporary_path)

@@ -170,6 +170,7 @@ class BrokerConnection:
     def _fail_pending(self, why: str) -> None:
         sent, unsent = self._sent, self._unsent
         self._sent, self._unsent = deque(), deque()
+        # A request that was sent may have been carried out: the caller must not assume that nothing has happened.
         for call in sent:
             self._wiring.turns.run_soon(call.done, Failure(Kind.UNKNOWN, why))
         for call in unsent:

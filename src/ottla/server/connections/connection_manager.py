@@ -249,6 +249,7 @@ class ConnectionManager:
     def on_connection_closed(self, connection: OpenConnection) -> None:
         """Remove a connection that is closed; the broker is informed in a turn of its own."""
         self.connections.pop(connection, None)
+        # A connection may be closed within a turn of the broker, and turns are never nested.
         self.loop.call_soon(self._report_gone, connection)
         self.on_closed(connection)
 

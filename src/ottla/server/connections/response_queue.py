@@ -179,6 +179,7 @@ class ResponseQueue:
 
     def _answer_seldom(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
         assert not slot.state & ANSWERED, "a request was answered twice"
+        # The frame is given back even on a closed connection, because its bytes are charged to the whole broker.
         if slot.state & HELD:
             self._release_frame(slot)
         slot.state = ANSWERED

@@ -304,6 +304,8 @@ class RealDisk:
         except Failure as failure:
             self.turns.run_soon(done, failure.as_value())
             return
+        # One writer per path: two threads would write the same temporary file, and the older checkpoint could be
+        # renamed last.
         lane = self._lanes.setdefault(path, SerialExecutor(self.turns))
 
         def finished(outcome: Failure | None) -> None:
@@ -317,6 +319,7 @@ class RealDisk:
         """Write a checkpoint, waiting for it and for earlier ones of the same name."""
         lane = self._lanes.get(path)
         if lane is not None:
+            # An earlier checkpoint that still waits for its thread would otherwise replace this newer one.
             lane.finish_all()
         self._detach_file(path)
         try:

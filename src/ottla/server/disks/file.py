@@ -218,6 +218,7 @@ class RealFile:
         if fd < 0:
             fd = self.fileno()
         if len(parts) > IOV_MAX:
+            # The kernel refuses more parts with EINVAL.
             parts = (b"".join(parts),)
         try:
             if len(parts) == 1:  # a produced batch: `pwrite` is a fifth cheaper than the vector call
@@ -267,6 +268,7 @@ class RealFile:
         self.durable = min(self.durable, size)
         self._sync_size = min(self._sync_size, size)
         self._hot_from = min(self._hot_from, size)
+        # A reply with a region of the earlier generation must not send what is written here from now on.
         self.generation += 1
 
     def seal(self) -> None:
