@@ -154,6 +154,7 @@ class _Reader:
         for full in ([f"{prefix}{mechanism.lower()}.{name}"] if mechanism else []) + [prefix + name]:
             if full in self._own:
                 text = self._own[full]
+                # An empty text removes the broker's value for this listener, if the key may be unset.
                 return None if row.default is None and not text.strip() else parse_value(row._replace(name=full), text)
         return of_broker
 

@@ -61,6 +61,7 @@ def _logical_lines(text: str) -> Iterator[str]:
             continue
         yield pending + line
         pending = ""
+    # The last line ends with a backslash: java.util.Properties takes what it has.
     if pending:
         yield pending
 
@@ -112,6 +113,7 @@ def _flatten_table(prefix: str, table: Mapping[str, object]) -> Iterator[tuple[s
 
 
 def _toml_text(name: str, value: object) -> str:
+    # Before the numbers: a bool is an int, and `str` would give True for it.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
