@@ -43,6 +43,7 @@ class SharedAlarm:
     def _set_earliest(self) -> None:
         wishes = [each for each in (self._purgatory_ns, self.logs_ns) if each is not None]
         earliest = min(wishes, default=None)
+        # Most turns leave the earliest deadline as it is: the comparison saves them a call of the clock.
         if earliest != self._armed:
             self._armed = earliest
             self._clock.set_alarm(earliest)

@@ -118,6 +118,7 @@ class Broker:
 
         `endpoints` are the addresses for clients and other brokers. Raises Failure or CorruptStore when the first log
         directory, which contains the embedded metadata store, cannot be read."""
+        # The endpoints first: a session with the store starts the registration, which contains them.
         self._membership.set_endpoints(endpoints)
         self._metadata.stores.open_store()
         self.end_turn()
@@ -127,6 +128,8 @@ class Broker:
     def hand_over_leaderships(self, done: Callable[[], None], hand_over: bool = True) -> None:
         """Hand leaderships over while the broker still serves (controlled shutdown); `done` follows in any case.
         Not hand_over: all brokers stop, so there is no broker to take them."""
+        # `stop_broker` calls this again when the service has handed over before it: then nothing is left to do. `done`
+        # is an effect here, so that it is never called within the call of this method.
         if self._left:
             self._effects.queue_effect(done)
         else:
@@ -139,12 +142,16 @@ class Broker:
         """Leave, flush, checkpoint, write the marker of a clean shutdown; then close the metadata store."""
 
         def left() -> None:
+            # From the writers down to what they write to: coordinators append to partitions, replicas to logs. In the
+            # other order an append would meet a log that is closed already.
             self._ready_check.stop_serving()
             self._coordinators.stop_coordinators()
             self._replicas.shut_down()
             self.logs.stop_logs(logs_stopped)
 
         def logs_stopped(outcome: Failure | None) -> None:
+            # If both fail, the failure of the logs is reported: it is the reason for which the next start recovers
+            # them.
             self._metadata.stores.close_store(lambda failure: done(outcome or failure))
 
         self.hand_over_leaderships(left)
@@ -154,6 +161,8 @@ class Broker:
     def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
         """Handle one request."""
         gate = self._frames.on_frame(slot, frame)
+        # The conditions of `end_turn`, checked here because nearly every request leaves neither effects nor another
+        # deadline, and would pay for the call.
         if self._effects.queue or self._log_timers.next_ns != self._alarm.logs_ns:
             self.end_turn()
         return gate
@@ -176,6 +185,8 @@ class Broker:
         if deadline is not None and deadline <= now.mono_ns:
             self.logs.run_due()
         self.end_turn()
+        # `end_turn` sets the alarm only if a deadline has changed. The alarm that has fired is gone in any case:
+        # without this call an unchanged deadline of the logs would never fire.
         self._alarm.set_next_alarm()
 
     def on_session(self, state: Session, session_id: int) -> None:
@@ -197,6 +208,8 @@ class Broker:
         """End a turn: drain the effects, and set the alarm for the logs' next deadline."""
         if self._effects.queue:
             self._effects.drain_effects()
+        # After the effects, because one of them may have applied the order that is still missing. The check is an
+        # effect as well: becoming ready runs clients' requests, which leave effects of their own.
         if self._ready_check.is_waiting:
             self._effects.queue_effect(self._ready_check.check_ready)
             self._effects.drain_effects()
@@ -208,5 +221,6 @@ class Broker:
         """Do idle work: retention, flushing, checkpoints, warming of codecs."""
         more = self.logs.run_background(budget_ns)
         self.end_turn()
+        # At least one pair per slice: with a budget below the cost of one pair the warming would never end.
         warmed = list(islice(self._ready_check.warming, 1 + budget_ns // _WARM_NS))
         return more or bool(warmed)

@@ -40,6 +40,8 @@ class ClusterChanges:
         """Handle a change of the image or of the settings."""
         self._ready_check.on_image()
         if delta.deleted:
+            # Partitions of a deleted topic that were ordered never appear in the image: kept, they would count as
+            # missing, and the broker would be ready only after a time-out.
             self._ready_check.readiness.forget_topics(delta.deleted)
             self._logs.forget_topics(delta.deleted)
             self._coordinators.topics_deleted(delta.deleted)

@@ -67,6 +67,7 @@ class Containment:
         except Exception as second:  # noqa: BLE001  # the error response fails as well: close the connection
             release_stack(second)
             parts = None
+        # Counted and logged before the response is sent, because sending may fail as well.
         self._send_error(error, where, slot, api_key, version, closes=parts is None)
         if parts is None:
             return
@@ -84,6 +85,8 @@ class Containment:
         """
         if isinstance(error, HalfChanged):
             raise error
+        # The stack is released only after this decision: an error that is raised again reaches `contain_defect`, which
+        # finds the place in the stack.
         response = None if api_key in ORDERS else element_errors(api_key, version, request, _defect_error())
         if response is None:
             raise error
@@ -132,6 +135,7 @@ def release_stack(error: Exception) -> str:
         raise error
     where = _place_trace(error.__traceback__)
     error.__traceback__ = None
+    # The context is the exception that was handled when this one was raised; its traceback holds frames as well.
     error.__context__ = None
     return where
 

@@ -172,6 +172,8 @@ class Dispatch:
         try:
             login = self._login
             if login is not None and slot.peer not in login.served:
+                # Until a connection is in `served`, its frames pass the rules of the login. None: it is a request of a
+                # connection that may be served.
                 gate = login.judge_frame(slot, frame, self._refusal_of_login)
                 if gate is not None:
                     return gate
@@ -183,6 +185,8 @@ class Dispatch:
                     hot.count += 1
                     pos = _HEADER_MIN + length if length > 0 else _HEADER_MIN
                     if version >= hot.flexible_from:
+                        # The byte after the client id is the number of tagged fields (KIP-482), which is 0 in nearly
+                        # all requests. A length of -1 is a client id that is null.
                         if pos >= len(frame) or frame[pos] or length < -1:
                             pos = decode_request_header(frame).body_pos
                         else:
@@ -218,6 +222,8 @@ class Dispatch:
         if key not in self.hot or len(frame) > AGAIN_MAX:
             return None
         request, _ = decode(API_TABLE[key].request, version, frame, decode_request_header(frame).body_pos)
+        # With acks=0 the client reads no response: it would take one for the response to its next request. As in Kafka,
+        # a closed connection is the only way to report the error.
         return None if getattr(request, "acks", 1) == 0 else request
 
     def _on_cold_frame(self, slot: Slot, frame: memoryview) -> Gate:
@@ -276,6 +282,7 @@ class Dispatch:
 
     def serve_clients(self) -> None:
         """Serve clients, beginning with the requests that wait."""
+        # None before the loop: `on_frame` would hold the same requests back again.
         early, self._early = self._early, None
         for slot, frame in (early or {}).values():
             self.on_frame(slot, frame)
@@ -326,6 +333,7 @@ class Dispatch:
         return self._broker_listener in (None, peer.listener)
 
     def _send_answer(self, context: Context, response: object) -> None:
+        # A defect was answered in place of the handler, some of whose steps may still run and answer.
         if context.failed:
             return
         assert not context.answered, f"API {context.api_key} answered twice"
@@ -372,5 +380,6 @@ class Dispatch:
 
     def _versions_refusal(self) -> ApiVersionsResponse:
         low, high = self.version_ranges()[ApiKey.API_VERSIONS]
+        # The range of ApiVersions itself is enough: the client repeats the request in a version from it.
         keys = [ApiVersionsResponse.ApiVersion(api_key=int(ApiKey.API_VERSIONS), min_version=low, max_version=high)]
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)

@@ -80,6 +80,8 @@ class SomeElements:
             value = hash(once(element))
             if value not in seen:
                 kept.append(element)
+                # Names that occur once are not kept: a request with a million different names needs no set of a
+                # million.
                 if value in self.repeated:
                     seen.add(value)
         return kept

@@ -106,10 +106,12 @@ class LogDirHandlers:
             wanted = yield from self._wanted_partitions(request.topics)
         for each in self._logs.dirs:
             if each.offline is not None:
+                # As in Kafka: a directory out of service has a result with an error and without partitions.
                 code = ErrorCode.KAFKA_STORAGE_ERROR
                 yield DescribeLogDirsResponse(results=[_Result(error_code=code, log_dir=each.name)])
                 continue
             space, names = each.total_and_free_bytes, _names_in(each, wanted)
+            # At least one round, because a directory without partitions has a result as well.
             for begin in range(0, max(1, len(names)), _PIECE):
                 chunk = names[begin : begin + _PIECE]
                 rows = [(tp.topic, row) for tp in chunk if (row := self._describe_partition(each, tp)) is not None]
@@ -177,5 +179,6 @@ def _describe_log(log: Log) -> _Described:
     return _Described(
         partition_index=log.tp.partition,
         partition_size=log.segments.size,
+        # Kafka's definition for a replica that does not move. It is nearly always 0, and not the lag to the leader.
         offset_lag=max(0, log.high_watermark - log.end_offset),
     )

@@ -42,9 +42,12 @@ MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING: Final = -6
+# MAX_TIMESTAMP is from KIP-734, EARLIEST_LOCAL from KIP-405, LATEST_TIERED from KIP-1005, EARLIEST_PENDING from
+# KIP-1023.
 _SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
 """The first version of ListOffsets with each special timestamp."""
 _READ_COMMITTED: Final = 1
+# The first version whose clients know OFFSET_NOT_AVAILABLE (KIP-207).
 _NOT_AVAILABLE_VERSION: Final = 5
 _MAX_OLD_OFFSETS: Final = 1000
 """Most segment starts in a response of version 0."""
@@ -149,6 +152,7 @@ class LogHandlers:
         version = context.api_version
         partition = self._find_topic(asked.topic, asked.partition)
         partition.check_leader(asked.leader_epoch)
+        # As in Kafka, an unknown negative timestamp counts as one of a later version, not as a time before 1970.
         if asked.timestamp < 0 and _SINCE.get(asked.timestamp, version + 1) > version:
             raise ApiError(
                 ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} is not supported in this version"
@@ -192,6 +196,8 @@ class LogHandlers:
         def found(outcome: TimestampOffset | Failure | None) -> None:
             if isinstance(outcome, Failure):
                 slot((asked.topic, _Offset(partition_index=asked.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)))
+            # A record at or above the limit is not committed, or may belong to an open transaction: readers must not
+            # learn its offset, because it may still disappear or be aborted.
             elif outcome is None or outcome.offset >= limit:
                 slot((asked.topic, _offset_row(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
             else:
@@ -250,6 +256,7 @@ class LogHandlers:
             slot((topic, _trimmed(index, outcome)))
 
         try:
+            # As in Kafka: coordinators load their state from these logs, so a missing beginning is lost state.
             if topic in INTERNAL_TOPICS:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not delete records of internal topics")
             delete_records(

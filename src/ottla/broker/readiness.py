@@ -42,6 +42,8 @@ class Readiness:
 
     def is_complete(self, image: ClusterImage, expected: Sequence[str]) -> bool:
         """Whether nothing is missing. `expected`: the topics that existed when the broker joined."""
+        # An image without this broker is older than its registration: it does not show what the broker will be
+        # assigned.
         if self._node_id not in image.brokers or self._still_missing(image):
             return False
         self.missing = self._not_shown(image) or next((name for name in expected if name not in image.topics), None)

@@ -81,10 +81,14 @@ class ReadyCheck:
                 return
             node_id, missing = self._cluster.node_id, self.readiness.missing
             _log.warning("broker %d is ready, but the controller has not assigned %s yet", node_id, missing)
+        # Only now: earlier, a log whose order had not arrived yet would be reported as one that the cluster does not
+        # know.
         self._startup.report_strays()
         self.warming = self._dispatch.warm_up()
         self.ready = True
         self.is_waiting = False
+        # After `ready` is set, because this call runs the requests that were held back. From here on the broker's state
+        # must be that of a broker that serves.
         self._dispatch.serve_clients()
         self._claim_blank_dirs()
         self._listener.on_ready()

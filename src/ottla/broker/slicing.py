@@ -104,6 +104,8 @@ class SlicedRequests:
         if most is not None and len(frame) > most:
             raise MalformedMessage(f"{len(frame)} bytes are more than the {most} that are accepted")
         large = _Large(context)
+        # Steps in later turns read the frame when the connection's buffer has other bytes already. A request up to
+        # INLINE is decoded by its first step, which runs within this turn.
         if len(frame) > INLINE:
             frame = self._network.hold_frame(context.slot, frame)
         large.steps = self._request_steps(api, large, frame, body_pos)
@@ -139,6 +141,8 @@ class SlicedRequests:
         """Drop the requests of a connection that has ended."""
         for large in self._large.pop(peer, ()):
             large.is_gone = True
+            # The steps are suspended here, because the end of a connection is a turn of its own. Closing them runs
+            # their `finally` blocks, which release the pieces of a response.
             large.steps.close()
 
     # -- turns -------------------------------------------------------------------------------------------------------
@@ -153,6 +157,7 @@ class SlicedRequests:
         while self._queue:
             large = self._queue.popleft()
             large.is_queued = False
+            # A request whose connection has ended is skipped without ending the turn, because it costs nothing.
             if not large.is_gone:
                 try:
                     self._run_large_request(large)
@@ -222,6 +227,7 @@ class SlicedRequests:
         if walked is None:
             decoding = decode_sliced(api.request, version, frame, body_pos)
             request = yield from _costs_of(decoding)
+            # The handler may wait long for its response: a large frame must not stay in memory until then.
             del frame
             return (yield from self._dispatch_part(api, large, request))
         if parts is not None and parts.once is not None:

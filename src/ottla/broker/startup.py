@@ -88,6 +88,8 @@ class Startup:
     def _recover_logs(self, cluster_id: str) -> bool:
         """Recover the logs when the cluster and its settings are known. Other brokers may write from now on."""
         self._check_owner(cluster_id)
+        # Loading repairs logs, which writes to the directories. So their owner was checked before: they may be those of
+        # another broker, mounted here by mistake.
         if not self._logs.load_logs(self._cluster.topic_config, is_wanted=self._listener.is_wanted):
             return False
         self._replicas.start_checks()

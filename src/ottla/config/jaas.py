@@ -27,6 +27,7 @@ class JaasEntry(NamedTuple):
 def parse_entry(text: str) -> JaasEntry:
     """Parse `MODULE required key="value" …;`. Raises ValueError."""
     try:
+        # Its quotes are near enough to those of JAAS: a password with blanks or semicolons is in double quotes.
         words = shlex.split(text.strip().removesuffix(";"))
     except ValueError as error:
         raise ValueError(f"cannot be read: {error}") from None

@@ -144,6 +144,7 @@ def unsupported_reason(name: str) -> str | None:
         return UNSUPPORTED[name]
     if name in RETIRED_BROKER_NAMES:
         return f"a name of Apache Kafka's first versions; use {RETIRED_BROKER_NAMES[name]} instead; ignored"
+    # The first prefix that matches counts, so `sasl.kerberos.` has to precede `sasl.` in the table.
     for prefix, reason in UNSUPPORTED_PREFIXES:
         if name.startswith(prefix):
             return reason

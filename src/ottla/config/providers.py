@@ -69,6 +69,7 @@ def _resolve_text(key: str, text: str, providers: Mapping[str, _Provider]) -> st
         except _Unresolved as reason:
             raise ConfigError(key, f"cannot be resolved: {place[0]}: {reason}") from None
 
+    # One pass: a value that contains `${…}` is not resolved again, so a file cannot refer to another one.
     return _PLACE.sub(look_up, text)
 
 
@@ -94,12 +95,15 @@ def _look_up(provider: _Provider, path: str, wanted: str) -> str:
         return _find_variable(provider, path, wanted)
     if not os.path.isabs(path):
         raise _Unresolved("it needs an absolute path")
+    # Normalized first, so that `/allowed/../secret` is compared as `/secret`. A comparison of texts would also accept
+    # `/allowed-too` for `/allowed`: `commonpath` compares whole components.
     normal = os.path.normpath(path)
     if provider.allowed_paths and not any(
         os.path.commonpath((normal, allowed)) == allowed for allowed in provider.allowed_paths
     ):
         raise _Unresolved("the path is outside of allowed.paths")
     if provider.kind == _DIRECTORY:
+        # A name with a slash would leave the directory that was checked above.
         if not wanted or os.path.basename(wanted) != wanted or wanted in (".", ".."):
             raise _Unresolved("it does not name a file of the directory")
         return _read_text(os.path.join(normal, wanted))

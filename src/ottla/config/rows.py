@@ -213,6 +213,8 @@ def list_word(word: str) -> str:
 
 def _parse_integer(row: Row, text: str) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
+    # Python's `int` also takes underscores and other alphabets' digits, which Kafka refuses. 20 digits are enough for a
+    # LONG; converting a text of a million digits would take long.
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
         raise ConfigError(row.name, f"{quote_value(row, text)} is not an integer{_allowed_values(row)}")
     low, high = _BOUNDS[row.type]
@@ -226,6 +228,7 @@ def _parse_double(row: Row, text: str) -> float:
         value = float(text)
     except ValueError:
         raise ConfigError(row.name, f"{quote_value(row, text)} is not a number{_allowed_values(row)}") from None
+    # `float` accepts "nan" and "inf". Every comparison with NaN is false, so a check would not be meaningful.
     if not isfinite(value):
         raise ConfigError(row.name, f"{quote_value(row, text)} is not a finite number{_allowed_values(row)}")
     return value
@@ -246,6 +249,7 @@ def render_value(value: Value) -> str | None:
     """The text of a value, as in DescribeConfigs; `parse_value` reverses it. None stays None."""
     if value is None:
         return None
+    # Before the number: a bool is an int, and `str` would render it as True.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):

@@ -154,6 +154,7 @@ class _Reader:
         for full in ([f"{prefix}{mechanism.lower()}.{name}"] if mechanism else []) + [prefix + name]:
             if full in self._own:
                 text = self._own[full]
+                # An empty text removes the broker's value for this listener, if the key may be unset.
                 return None if row.default is None and not text.strip() else parse_value(row._replace(name=full), text)
         return of_broker
 
@@ -226,4 +227,5 @@ def _skew_of(text: str | None, default: int) -> int:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ConfigError("sasl.jaas.config", "unsecuredValidatorAllowableClockSkewMs is not a number")
+    # Rounded up to seconds, so that a skew below one second does not become 0.
     return -(-int(text) // 1000)

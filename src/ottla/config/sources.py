@@ -37,6 +37,7 @@ def parse_properties(text: str) -> dict[str, str]:
     """
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
+        # Cut before the escapes are replaced: an escaped `=` or blank is part of the key.
         cut = _key_end(line)
         name = _unescape_text(line[:cut])
         rest = line[cut:].lstrip(" \t\f")
@@ -51,6 +52,7 @@ def _logical_lines(text: str) -> Iterator[str]:
     pending = ""
     for raw in re.split(r"\r\n|\n|\r", text):
         line = raw.lstrip(" \t\f")
+        # A line that continues another one is never a comment, as in java.util.Properties.
         if not pending and (not line or line[0] in "#!"):
             continue
         # An even number of backslashes is escaped backslashes, and the line ends.
@@ -59,6 +61,7 @@ def _logical_lines(text: str) -> Iterator[str]:
             continue
         yield pending + line
         pending = ""
+    # The last line ends with a backslash: java.util.Properties takes what it has.
     if pending:
         yield pending
 
@@ -110,6 +113,7 @@ def _flatten_table(prefix: str, table: Mapping[str, object]) -> Iterator[tuple[s
 
 
 def _toml_text(name: str, value: object) -> str:
+    # Before the numbers: a bool is an int, and `str` would give True for it.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
@@ -133,6 +137,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _name_separators(match: re.Match[str]) -> str:
+    # Longest first: three underscores are a dash, so four of them are a dash and a dot.
     count = len(match.group())
     return "-" * (count // 3) + ("", ".", "_")[count % 3]
 
@@ -147,6 +152,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
 
 def merge_layers(*layers: Mapping[str, str]) -> dict[str, str]:
     """Merge several mappings, the strongest first: flags, environment, file."""
+    # From the weakest to the strongest layer, so that `update` keeps the value of the strongest.
     merged: dict[str, str] = {}
     for layer in reversed(layers):
         merged.update(layer)

@@ -88,6 +88,8 @@ class EmbeddedBroker:
         """Shut down cleanly; does nothing if it was never started or has stopped."""
         if self._thread.ident is not None:
             self._service.ask_to_stop()
+            # The directory is removed only when the thread has ended: the broker writes its checkpoints at the very
+            # end.
             self._thread.join()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)

@@ -46,6 +46,7 @@ def read_users(path: str | None) -> dict[str, str]:
     try:
         return parse_properties(content.decode())
     except (UnicodeDecodeError, ConfigError):
+        # Without the text of the error, and `from None`: both may quote a line of the file, which has a password.
         raise Failure(Kind.NOT_DONE, f"ottla.sasl.users.file {path} is not a file of properties in UTF-8") from None
 
 

@@ -81,6 +81,7 @@ def _handle_signals(service: Service) -> None:
     ending = [number for number in _ENDING if number is not signal.SIGHUP or not _is_ignored(number)]
 
     def first(number: int, _frame: FrameType | None = None) -> None:
+        # First, so that a second signal ends the process even if the rest of this handler takes long.
         replace_handlers(service.loop, ending, _at_once)
         # Logged from the loop: this handler may have interrupted the writing of another log line.
         service.loop.call_soon_threadsafe(_on_signal, number)

@@ -23,6 +23,7 @@ class ReadyFile:
             return
         try:
             self.remove_file()
+            # "x" refuses a name that exists: a link in a directory that others can write to is not followed.
             with open(self._temporary_path, "x", encoding="ascii"):
                 pass
             os.unlink(self._temporary_path)
@@ -34,6 +35,7 @@ class ReadyFile:
         if self._path is not None:
             with open(self._temporary_path, "w", encoding="ascii") as file:
                 file.write(f"{bootstrap}\n")
+            # No fsync: after a crash of the machine the process is gone as well, and its next start removes the file.
             os.replace(self._temporary_path, self._path)
 
     def remove_file(self) -> None:

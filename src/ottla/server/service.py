@@ -108,6 +108,8 @@ class Service:
         `on_ready` is called once, when clients are served.
         """
         with contextlib.ExitStack() as undo:
+            # Undone in the reverse order: pages, the shell with its threads, the locks, the loop. A lock that is
+            # released before the threads have ended would let another process write to files that they still change.
             undo.callback(self._loop.close)
             for directory in self._config.log_dirs:
                 undo.callback(_lock_directory(directory).release_lock)
@@ -139,6 +141,7 @@ class Service:
         not ready yet stops where it is: the next start recovers the rest of its logs.
         """
         self._hand_over = hand_over
+        # The recovery of logs is one long turn, which polls this flag; stopping the loop takes effect only after it.
         self._is_wanted = False
         with contextlib.suppress(RuntimeError):  # the loop is closed: the broker has stopped already
             self._loop.call_soon_threadsafe(self._stop_loop)
@@ -157,9 +160,12 @@ class Service:
     # -- start -----------------------------------------------------------------------------------------------------
 
     def _start_broker(self, shell: Shell) -> None:
+        # Bound first: a port that is taken has to fail the start before the broker touches its logs, and the port that
+        # the system chooses for port 0 is part of the broker's registration.
         self.endpoints = shell.bind_listeners()
         listener = _ServiceListener(shell.apply_config, self._give_up, lambda: self._is_wanted)
         self._broker = broker = self._make_broker(self._config, shell.world, listener)
+        # Before `start_broker`, which calls the disks and the store: their completions are turns of this broker.
         shell.set_inputs(broker)
         shell.rates.set_address_limit(broker.find_address_limit)
         if self._garbage is not None:
@@ -189,6 +195,7 @@ class Service:
 
     async def _make_health_page(self) -> Page:
         assert self._broker is not None
+        # Not ready from the request to stop on, so that load balancers send clients elsewhere while leaderships move.
         ready = self._broker.ready and not self._stopping
         return health_page(self._config.node_id, ready, self._broker.metrics)
 
@@ -240,6 +247,7 @@ class Service:
 
     def _run_until(self, holds: Callable[[], bool]) -> None:
         def look() -> None:
+            # After a defect the condition may never hold, and the state may be half changed: waiting has no use.
             if holds() or self._crashed:
                 self._loop.stop()
             else:

@@ -238,6 +238,7 @@ class Shell:
         for listener in self._listeners:
             listener.stop_accepting()
         self._listeners.clear()
+        # Sockets in a TLS handshake, and those that were refused, are not yet connections of `traffic`.
         self.security.handshakes.close_all()
         self.rates.close_all()
         self.traffic.stop_requests()
@@ -253,6 +254,8 @@ class Shell:
         for keys in self._token_keys.values():
             keys.stop()
         self.traffic.close_all()
+        # Before the threads: one thread waits for the result of each job, which may take minutes. Without its process
+        # it ends.
         self._workers.stop_processes()
         self._turns.stop_threads()
 

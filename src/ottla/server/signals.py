@@ -20,6 +20,8 @@ def replace_handlers(
 
     Report the first signal only after this call: a reader of the report may send the second one at once.
     """
+    # Removing a handler of the loop restores the default action, which ends the process. A signal that comes before the
+    # new handler is set has to wait.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         for number in numbers:

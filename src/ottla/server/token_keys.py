@@ -99,6 +99,8 @@ class TokenKeys:
     def _read_soon(self) -> None:
         now = time.monotonic()
         if now >= self._may_wake_at:
+            # The limit, because peers without a login choose the key id: they must not make the broker flood the
+            # issuer.
             self._may_wake_at = now + UNKNOWN_KEY_S
             self._wakes.set()
 
@@ -154,6 +156,7 @@ def parse_keys(content: bytes) -> Mapping[str | None, Key]:
     found: dict[str | None, Key] = {}
     unnamed: list[Key] = []
     for entry in entries[:KEYS_MAX]:
+        # "oct" is a shared secret: everyone who can read the document could sign with it.
         if not isinstance(entry, dict) or entry.get("use", "sig") != "sig" or entry.get("kty") == "oct":
             continue
         try:
@@ -163,6 +166,8 @@ def parse_keys(content: bytes) -> Mapping[str | None, Key]:
         unnamed.append(key)
         if isinstance(entry.get("kid"), str):
             found[entry["kid"]] = key
+    # A token without a key id can mean a single key only: trying each of several would multiply the cost of a bad
+    # token.
     if len(unnamed) == 1:
         found[None] = unnamed[0]
     if not found:
@@ -173,6 +178,7 @@ def parse_keys(content: bytes) -> Mapping[str | None, Key]:
 def _fetch(url: str) -> bytes:
     """The content at a URL. Raises OSError, ValueError or HTTPException."""
     with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:  # noqa: S310  the scheme was checked at the start
+        # One byte more than allowed, so that a longer answer is noticed without being read.
         content: bytes = answer.read(ANSWER_MAX + 1)
     if len(content) > ANSWER_MAX:
         raise ValueError(f"the answer has more than {ANSWER_MAX} bytes")

@@ -29,6 +29,8 @@ class BrokerCoordinators:
         """Handle that a partition has another leader or leader epoch, or is out of service."""
         self.groups.coordinator.on_role(partition)
         if partition.tp.topic == TRANSACTION_STATE and partition.is_leader:
+            # Before the coordinator loads: it may look up the leaders of partitions at once, and an image that still
+            # lacks some of them must not make it drop their markers.
             self._view.took_over()
         self.transactions.on_role(partition)
 

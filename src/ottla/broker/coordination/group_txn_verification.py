@@ -41,6 +41,8 @@ class GroupTxnVerification:
     def _verify_partition(
         self, transactional_id: str, producer: JournalProducer, partition: Partition, adds: bool, run: RunEffects
     ) -> None:
+        # The guard is registered before the question is asked: if the transaction ends before the answer comes,
+        # `may_open` refuses the guard. Otherwise a late TxnOffsetCommit would open a transaction that no marker ends.
         guard = partition.leader_role.guards.begin_verification(*producer)
 
         def on_response(codes: VerificationCodes) -> None:
@@ -64,6 +66,7 @@ def _on_verified(partition: Partition, guard: VerificationGuard, codes: Verifica
     if guard.passed and not partition.leader_role.guards.may_open(guard.producer_id, guard.epoch):
         code = ErrorCode.CONCURRENT_TRANSACTIONS  # the transaction has ended since the answer: the client retries
     try:
+        # The guard is valid during `run`, whose append opens the transaction under it, and not longer.
         run(code)
     finally:
         partition.leader_role.guards.end_verification(guard)

@@ -110,6 +110,8 @@ class BrokerConnection:
             async with asyncio.timeout(SETUP_S):
                 sock = await self._connect_socket()
         except NotABroker as error:
+            # Logged as an error, because a wrong secret needs a person. A broker that is down is an ordinary event,
+            # which the callers report.
             log.error("cannot log in to broker %d at %s:%d, its calls fail: %s", self._node, *self._address, error)
             self._opening = None
             self._fail_pending(f"broker {self._node} did not log in: {error}")
@@ -130,6 +132,8 @@ class BrokerConnection:
         if secret is not None:
             try:
                 await self._log_in(sock, secret)
+            # A time-out of the set-up cancels this task, and CancelledError is no Exception: the socket would stay
+            # open.
             except BaseException:
                 sock.close()
                 raise
@@ -166,6 +170,7 @@ class BrokerConnection:
     def _fail_pending(self, why: str) -> None:
         sent, unsent = self._sent, self._unsent
         self._sent, self._unsent = deque(), deque()
+        # A request that was sent may have been carried out: the caller must not assume that nothing has happened.
         for call in sent:
             self._wiring.turns.run_soon(call.done, Failure(Kind.UNKNOWN, why))
         for call in unsent:
@@ -260,6 +265,7 @@ class BrokerConnection:
     def _begin_response(self, size: int, have: memoryview) -> None:
         """Keep the part of an answer that has come; the rest is received after it."""
         self._size = size
+        # The length is a claim of the peer: a buffer of its size at once would let four bytes cost up to 2 GiB.
         room = min(size, max(AT_ONCE, GROWTH * len(have)))
         self._keep_partial(self._wiring.pool.take_buffer(room), room, have)
 

@@ -144,6 +144,7 @@ def _messages_of(credential: BrokerCredential) -> Exchange:
 
 
 def _plain_message(credential: BrokerCredential) -> Exchange:
+    # RFC 4616: authorization identity (empty: that of the user), NUL, user, NUL, password.
     yield f"\0{credential.user}\0{credential.password}".encode()
 
 

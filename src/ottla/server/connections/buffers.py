@@ -28,6 +28,8 @@ class BufferPool:
             return bytearray(size)
         best = -1
         for n, buffer in enumerate(self._free):
+            # The smallest that is large enough, but none of more than four times the size: it is kept for a large
+            # frame.
             if size <= len(buffer) <= 4 * size and (best < 0 or len(buffer) < len(self._free[best])):
                 best = n
         if best < 0:

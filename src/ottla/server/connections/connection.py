@@ -111,6 +111,7 @@ class Connection:
 
     def grow_older(self) -> None:
         """Count a quarter of connections.max.idle.ms without activity; close at the fourth."""
+        # The client of a long poll is silent because it waits for this broker: that is not idleness.
         if self.active or self.responses.waits_for_broker:
             self.active = False
             self._age = 0

@@ -240,6 +240,7 @@ class ConnectionManager:
     def on_opened(self, connection: OpenConnection) -> None:
         """Register a connection that was accepted."""
         self.connections[connection] = None
+        # All open connections are held back already: a new one must not start requests beside them.
         if self.reply_memory.is_exhausted:
             self.reply_memory.hold_back(connection.responses)
         if self._sweep_handle is None and self.limits.idle_ms >= 0:
@@ -248,6 +249,7 @@ class ConnectionManager:
     def on_connection_closed(self, connection: OpenConnection) -> None:
         """Remove a connection that is closed; the broker is informed in a turn of its own."""
         self.connections.pop(connection, None)
+        # A connection may be closed within a turn of the broker, and turns are never nested.
         self.loop.call_soon(self._report_gone, connection)
         self.on_closed(connection)
 

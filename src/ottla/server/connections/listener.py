@@ -109,6 +109,8 @@ class Quotas:
             self._by_address[address] = count
         else:
             del self._by_address[address]
+        # It is not recorded which connection was accepted beyond the limits: any that ends at this machine frees the
+        # reserve.
         if self._beyond and is_loopback(address):
             self._beyond -= 1
 
@@ -159,6 +161,7 @@ class Listener:
 
     def start_accepting(self) -> None:
         """Accept connections from now on."""
+        # Not before: a client that connects earlier is refused at once, and tries another broker instead of waiting.
         self._sock.listen(self._quotas.limits.backlog)
         self._started = True
         self.resume_accepting()
@@ -210,6 +213,7 @@ class Listener:
         if now >= self._tell_at:
             self._tell_at = now + TELL_S
             log.error("cannot accept connections: %s; raise `ulimit -n` or lower max.connections", why)
+        # Without the pause the socket stays readable, and the loop would spin on an `accept` that fails.
         self.pause_for(PAUSE_S)
 
     def pause_for(self, delay_s: float) -> None:
@@ -230,6 +234,7 @@ class Listener:
             _prepare_socket(sock, self._quotas.limits)
         except OSError:  # the peer has reset the connection since it was accepted
             sock.close()
+            # It was counted above, and no connection exists that would give it back at its end.
             self._quotas.give_back(address)
             return
         self._open_connection(sock, self._endpoint.listener, address)

@@ -213,8 +213,11 @@ class RequestReader:
             slot.peer = connection
             slot.responses = responses
             slot.state = ASKED
+            # Before the turn, which may answer the request at once.
             unanswered.append(slot)
             clock.instant = None
+            # A slot that was answered or released within its turn has a state of RELEASED or more: its gate is not
+            # needed.
             if on_frame(slot, view[pos + 4 : stop]) is _WAIT and slot.state < RELEASED:
                 responses.close_gate(slot)
             last = size
@@ -406,6 +409,8 @@ class RequestReader:
     def _stop_reading(self) -> None:
         """Stop reading, because no request may start; close if the peer has closed."""
         try:
+            # Nothing watches a paused connection, so its end is looked for before: the broker would keep its requests
+            # until it resumes.
             if not self._sock.recv(1, socket.MSG_PEEK):
                 self._on_ended()
                 return

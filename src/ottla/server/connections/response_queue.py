@@ -179,6 +179,7 @@ class ResponseQueue:
 
     def _answer_seldom(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
         assert not slot.state & ANSWERED, "a request was answered twice"
+        # The frame is given back even on a closed connection, because its bytes are charged to the whole broker.
         if slot.state & HELD:
             self._release_frame(slot)
         slot.state = ANSWERED
@@ -325,6 +326,7 @@ class ResponseQueue:
         done = max(0, sent - len(head))
         self.outbox = outbox = self.outbox_class(self._manager.scratch)
         outbox.add_parts(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
+        # A region that sendfile has begun must not be gathered with other parts: its rest continues by sendfile.
         outbox.begun = done > 0
         self._move_ready()
         self.count_owed(outbox.take_change())

@@ -192,6 +192,7 @@ def send_at_once(sock: socket.socket, head: bytes, region: Region, fd: int) -> i
         raise StaleRegion("the file was truncated")
     sent = 0
     try:
+        # The flag keeps the kernel from sending the head in a packet of its own before the region follows.
         sent = sock.send(head, _MORE)
         if sent == len(head):
             sent += os.sendfile(sock.fileno(), fd, region.pos, region.size)

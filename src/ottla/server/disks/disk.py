@@ -136,6 +136,8 @@ class RealDisk:
             try:
                 return _open_regular(self._full_path(path), os.O_RDWR | flags)
             except OSError as error:
+                # Only EMFILE: parking a file of this process does not help when the whole system has no descriptor left
+                # (ENFILE).
                 if error.errno != errno.EMFILE or not self.descriptors.make_room():
                     raise
 
@@ -302,6 +304,8 @@ class RealDisk:
         except Failure as failure:
             self.turns.run_soon(done, failure.as_value())
             return
+        # One writer per path: two threads would write the same temporary file, and the older checkpoint could be
+        # renamed last.
         lane = self._lanes.setdefault(path, SerialExecutor(self.turns))
 
         def finished(outcome: Failure | None) -> None:
@@ -315,6 +319,7 @@ class RealDisk:
         """Write a checkpoint, waiting for it and for earlier ones of the same name."""
         lane = self._lanes.get(path)
         if lane is not None:
+            # An earlier checkpoint that still waits for its thread would otherwise replace this newer one.
             lane.finish_all()
         self._detach_file(path)
         try:
@@ -348,6 +353,8 @@ class RealDisk:
                     self._detach_file(f"{folder.path}/{name}")
             return lambda: _remove_tree(full)
         self._detach_file(path)
+        # This descriptor keeps the blocks allocated after the unlink. The thread that closes it frees them, and not the
+        # loop.
         fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.unlink(full)
@@ -431,6 +438,7 @@ def _sync_file_system(path: str) -> bool:
         if not syncfs(fd):
             return True
         number = ctypes.get_errno()
+        # An old kernel or a sandbox: the caller syncs file by file.
         if number == errno.ENOSYS:
             return False
         raise OSError(number, os.strerror(number), path)
@@ -454,6 +462,8 @@ def _replace_path(path: str, data: bytes) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
+    # Content, rename, directory, in this order. A rename before the fsync of the content may survive a crash without
+    # it, and leave an empty checkpoint; without the last step a crash may bring the old checkpoint back.
     _fsync_path(os.path.dirname(path))
 
 

@@ -218,6 +218,7 @@ class RealFile:
         if fd < 0:
             fd = self.fileno()
         if len(parts) > IOV_MAX:
+            # The kernel refuses more parts with EINVAL.
             parts = (b"".join(parts),)
         try:
             if len(parts) == 1:  # a produced batch: `pwrite` is a fifth cheaper than the vector call
@@ -241,6 +242,8 @@ class RealFile:
                 at += written
                 rest = rest[written:]
         except OSError as error:
+            # Without the undo, a later and shorter append would leave the end of this one after it, where recovery
+            # would find bytes of a batch that was refused.
             self._undo_append(fd)
             raise failure_of(error, self.path) from None
 
@@ -265,6 +268,7 @@ class RealFile:
         self.durable = min(self.durable, size)
         self._sync_size = min(self._sync_size, size)
         self._hot_from = min(self._hot_from, size)
+        # A reply with a region of the earlier generation must not send what is written here from now on.
         self.generation += 1
 
     def seal(self) -> None:
@@ -323,6 +327,7 @@ class RealFile:
         if count == len(into):
             self._pins -= 1
             if not self._pins and self._closed:
+                # `unpin_descriptor` counts this pin down again, and closes the descriptor if nothing else needs it.
                 self._pins = 1
                 self.unpin_descriptor()
         return count
@@ -406,6 +411,8 @@ class RealFile:
         self._syncing = False
         self._disk.end_sync()
         if outcome is None:
+            # `_sync_size` is the size when fdatasync began: bytes that were appended while it ran may not be on the
+            # device. A truncation in between has lowered it.
             self.durable = max(self.durable, self._sync_size)
         else:
             # After a failed fsync the kernel may mark the dirty pages as clean: a second fsync would succeed although

@@ -60,6 +60,7 @@ class RealClock:
         due = self._due
         if due is None:
             return
+        # The alarm was moved back after this timer was set.
         if time.monotonic_ns() < due:
             self.set_alarm(due)
             return

@@ -125,6 +125,8 @@ class SerialExecutor:
         """Do all submitted work before returning; the completions still come in their turns."""
         # The thread that runs one piece of work must end first; the rest is done in the calling thread, in order.
         if self._running and self._asked_for is not None:
+            # The future is done when the turn of its completion is queued: so the completions queued below come after
+            # it.
             self._asked_for.result()
         while self._queue:
             work, then = self._queue.popleft()
@@ -137,6 +139,7 @@ class SerialExecutor:
 
         def finished(outcome: object) -> None:
             self._running = False
+            # The next work is submitted before the turn of this one, so that the device is not idle meanwhile.
             if self._queue:
                 self._start_next()
             then(outcome if isinstance(outcome, Failure) else None)

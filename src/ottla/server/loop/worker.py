@@ -53,6 +53,7 @@ def limit_memory(most_bytes: int) -> None:
 
 def serve_jobs(requests: IO[bytes], answers: IO[bytes]) -> None:
     """Run jobs until the input ends, even in the middle of a job. Raises BrokenPipeError when the parent has ended."""
+    # A job, and a result as well, is a length of 8 bytes (big-endian) and a pickle.
     while len(head := requests.read(_SIZE.size)) == _SIZE.size:
         (size,) = _SIZE.unpack(head)
         asked = requests.read(size)
@@ -70,6 +71,7 @@ def main() -> None:
     """
     if len(sys.argv) > 1:
         limit_memory(int(sys.argv[1]))
+    # A print of a job, or of a library it calls, would otherwise be read by the broker as the length of a result.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:

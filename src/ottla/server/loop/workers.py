@@ -190,6 +190,8 @@ class Worker:
         try:
             answer = _exchange_job(process, request)
         finally:
+            # The timer may fire after the answer came and before this call. The answer counts, and `ensure_alive`
+            # replaces the process before the next job.
             timer.cancel()
         if answer is None:
             # A dying process closes its pipe before it has ended: wait, so that `ensure_alive` sees it as dead and
@@ -216,6 +218,7 @@ def _exchange_job(process: subprocess.Popen[bytes], request: bytes) -> bytes | N
         process.stdin.write(_size_of.pack(len(request)) + request)
         process.stdin.flush()
         return _read_result(process.stdout)
+    # ValueError: `stop_processes` has closed the pipe from the loop's thread meanwhile.
     except (BrokenPipeError, ValueError):
         return None
 

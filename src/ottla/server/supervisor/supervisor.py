@@ -90,6 +90,7 @@ class Keeper:
     async def wait_for_state(self, *states: str) -> None:
         """Wait for one of these states."""
         while self.state not in states:
+            # No other task runs between this line and `wait`, so a change of the state cannot be missed.
             self.changed.clear()
             await self.changed.wait()
 
@@ -214,6 +215,7 @@ class Supervisor:
 
     def _launch_broker(self, keeper: Keeper) -> None:
         assert self._shared is not None
+        # The newest one: after a roll, a broker that ends on its own also starts again with the newer version.
         keeper.fork_server = self._fork_servers[-1]
         keeper.change_state("starting")
         keeper.why = ""
@@ -383,6 +385,7 @@ class Supervisor:
         """Wait until all replicas are in sync; returns the partitions that are not within ROLL_S."""
         deadline = self.loop.time() + ROLL_S
         while True:
+            # Cleared before the tree is read: a change after the read sets it again, so that no change is missed.
             self._store_changed.clear()
             missing = under_replicated(self._store.tree)
             left = deadline - self.loop.time()
@@ -419,6 +422,7 @@ class Supervisor:
         if self._shared is not None:
             self._shared.close()
         try:
+            # The store after the brokers: in their shutdown they still write to it.
             await self._store.stop_serving()
         finally:
             remove_pid(self._fleet.data)
@@ -482,6 +486,8 @@ def _port_for(host: str, wanted: int, taken: list[int]) -> int:
     """The wanted port, or a free one when the wanted one is in use. Raises Failure when none is free."""
     for port in (wanted if wanted < 65536 else 0, 0, 0, 0):
         with contextlib.suppress(Failure):
+            # Bound only to see whether it is free, and released: the broker binds it by itself. Another program may
+            # take it in between; then the broker reports that it cannot start.
             with bound_socket(Endpoint(SHARED, host, port), ConnectionLimits()) as sock:
                 found: int = sock.getsockname()[1]
             if found not in taken:

@@ -141,6 +141,8 @@ class ZooKeeperSession:
         """End the session, so that its ephemeral nodes are removed at once; blocks for at most STOP_S."""
         thread = threading.Thread(target=self._end_client, name=ENDING, daemon=True)
         thread.start()
+        # The thread is a daemon: with an ensemble that does not answer, the broker ends without it, and the session
+        # expires.
         thread.join(STOP_S)
 
     def _end_client(self) -> None:
@@ -265,6 +267,7 @@ class ZooKeeperSession:
     def _on_connected(self, wire: ZooKeeperConnection | None, trouble: str) -> None:
         self.trouble = trouble
         if wire is not None:
+            # Read before the connection is replaced: both properties ask the old one.
             self._heard_ns, self._granted_ms = self.heard_ns, self.timeout_ms
             self._wire = wire
 

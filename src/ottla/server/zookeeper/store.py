@@ -143,6 +143,7 @@ class ZooKeeperStore:
             self._link.start_client()
 
     def _on_link(self, link: ZooKeeperSession, state: SessionState) -> None:
+        # A client that was replaced may still report: its turns were queued by its thread before.
         if link is not self._link:
             return
         self._greeting += 1
@@ -174,10 +175,13 @@ class ZooKeeperStore:
             else:
                 self._on_opened(link)
 
+        # A server that lags behind the leader would answer reads with older state than this broker has already acted
+        # on.
         link.sync_server(synced)
 
     def _on_opened(self, link: ZooKeeperSession) -> None:
         self._state, self._session_id, self._away_since_ns = Session.OPEN, link.session_id, 0
+        # The broker is informed before the waiting requests are sent: its reaction to the session may come before them.
         self._requests.begin_session(link)
         log.info("opened session %#x with %s", link.session_id, self._settings.where)
         self._report_session(Session.OPEN)
@@ -200,11 +204,14 @@ class ZooKeeperStore:
         # 1. No session was open: the broker has nothing to learn. Try again after a pause.
         if self._state not in (Session.OPEN, Session.SUSPENDED):
             log.warning("cannot open a session with %s, trying again: %s", self._settings.where, why)
+            # The pause keeps a broker from creating one client after the other while the ensemble refuses sessions.
             self._loop.call_later(PAUSE_S, self._new_link)
             return
         # 2. A session is lost: all its requests fail before the broker is informed, then a new one begins.
         log.error("session %#x with %s expired, opening a new one: %s", self._session_id, self._settings.where, why)
         self._state, self._away_since_ns, self._just_expired = Session.EXPIRED, steady_ns(), True
+        # First the requests, so that none of them is still open, or sent again, when the broker reacts to the end of
+        # the session.
         self._requests.expire_requests()
         self._report_session(Session.EXPIRED)
         self._new_link()
