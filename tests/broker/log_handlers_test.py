@@ -88,6 +88,7 @@ class Logs:
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, lambda _: True)
         log_dirs = LogDirHandlers(base.logs, self.replicas.moves)
         handlers = LogHandlers(self.hosted, Purgatory(self.clock), self.clock), log_dirs, epochs
+        self.log_dirs = log_dirs
         self.handlers = {d.api_key: (d, handler) for each in handlers for d, handler in handlers_of(each)}
 
     def lead(self, index: int, epoch: int) -> None:
@@ -307,6 +308,11 @@ def test_log_directories_have_sizes(logs, version):
     assert [p.partition_index for p in some.topics[0].partitions] == [1]
     (none,) = logs.ask(DescribeLogDirsRequest(topics=[]), version).results
     assert none.topics == []
+
+
+def test_topics_without_partitions_are_looked_up_in_several_turns(logs):
+    empty = DescribeLogDirsRequest.DescribableLogDirTopic(topic="t", partitions=[])
+    assert len(list(logs.log_dirs._wanted_partitions([empty] * 10_000))) >= 9
 
 
 def test_a_failed_directory_is_described_with_an_error(logs):

@@ -124,7 +124,8 @@ class LogDirHandlers:
         wanted: set[TopicPartition] = set()
         looked = 0
         for topic in topics:
-            for begin in range(0, len(topic.partitions), _LOOK):
+            # At least once per topic: a request may have many topics without partitions.
+            for begin in range(0, max(1, len(topic.partitions)), _LOOK):
                 chunk = topic.partitions[begin : begin + _LOOK]
                 wanted.update(tp for index in chunk if self._is_here(tp := TopicPartition(topic.topic, index)))
                 looked += len(chunk)
