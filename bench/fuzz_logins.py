@@ -108,7 +108,7 @@ class Target(OttlaNode):
 
 
 class LoginFuzz:
-    """A broker, its strangers, and a good client."""
+    """A broker, its attackers, and an ordinary client."""
 
     def __init__(self, node: Target, seed: int) -> None:
         hashlib.pbkdf2_hmac = functools.lru_cache(hashlib.pbkdf2_hmac)  # as clients that cache the salted password

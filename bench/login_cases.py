@@ -141,7 +141,7 @@ def wrong_message(rng: random.Random, keys: Keys, old_final: bytes, login: Login
 
 
 def wrong_frames(rng: random.Random, login: Login) -> Iterator[bytes]:
-    """Requests that are not due, impossible lengths, and what is no request."""
+    """Requests in the wrong state, impossible lengths, and bytes that are not a request."""
     yield handshake(rng.choice(("", "GSSAPI", "x" * 30_000, "plain", *MECHANISMS)), rng.randrange(2)) * 2
     yield frame_of(m.MetadataRequest(topics=None), 1)
     yield frame_of(m.ApiVersionsRequest(), 0) * 3

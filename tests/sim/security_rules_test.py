@@ -12,10 +12,10 @@ from ottla.security.authorization.authorizer import Authorizer
 from ottla.sim.entropy import Streams
 from ottla.sim.security.administrator import draw_rule
 from ottla.sim.security.checkers import find_violations
-from ottla.sim.security.guests import GROUPS, IDS, TOPICS
 from ottla.sim.security.history import Attempt, SecurityHistory
 from ottla.sim.security.notified import HEARD_NS, LOOK_NS, Notified
 from ottla.sim.security.requests import NEEDS, SINGLE, Place, needs_of
+from ottla.sim.security.restricted_clients import GROUPS, IDS, TOPICS
 from ottla.sim.security.rules import (
     ALL,
     ALLOW,
@@ -242,7 +242,7 @@ def test_a_producer_of_another_transactional_id_is_refused() -> None:
     found = history("end", 0, IN_TRANSACTION)
     assert find_violations(found) == []
     found.attempts[0].is_foreign = True
-    assert [name for name, _ in find_violations(found)] == ["producer_ids_are_not_lent"]
+    assert [name for name, _ in find_violations(found)] == ["producer_ids_keep_their_transactional_id"]
 
 
 def test_sessions_and_logins() -> None:

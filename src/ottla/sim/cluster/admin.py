@@ -45,7 +45,7 @@ MIN_ISR: Final = {
     Role.INPUT: 2,
     Role.OUTPUT: 2,
     Role.KEYED: 2,
-    Role.GUEST: 1,
+    Role.RESTRICTED: 1,
     Role.COORDINATOR: 2,
 }
 """min.insync.replicas by the role of a topic; the run never sets it lower."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.sim.entropy import Stream
-from ottla.sim.security.guests import GROUPS, IDS, TOPICS
 from ottla.sim.security.history import SecurityHistory
 from ottla.sim.security.logins import LoginClient
 from ottla.sim.security.requests import Sending, codes_in
+from ottla.sim.security.restricted_clients import GROUPS, IDS, TOPICS
 from ottla.sim.security.rules import (
     ALL,
     ALLOW,
@@ -60,7 +60,7 @@ _OPERATIONS: Final = {
 
 
 def draw_rule(random: Stream, users: tuple[str, ...], hosts: tuple[str, ...]) -> Rule:
-    """A rule about what guests use: a name, a prefix or everything."""
+    """A rule about what restricted clients use: a name, a prefix or everything."""
     kind = random.choice((TOPIC, TOPIC, TOPIC, GROUP, GROUP, TRANSACTIONAL_ID, TRANSACTIONAL_ID, CLUSTER))
     name, pattern = _draw_pattern(random, kind)
     permission = DENY if random.chance(DENIALS) else ALLOW

@@ -84,7 +84,7 @@ def denied_has_no_effect(history: SecurityHistory) -> Iterator[str]:
                 yield f"denied, but carried out: {attempt.text}"
 
 
-def producer_ids_are_not_lent(history: SecurityHistory) -> Iterator[str]:
+def producer_ids_keep_their_transactional_id(history: SecurityHistory) -> Iterator[str]:
     """Under a transactional id the coordinator accepts no producer id of another one (KIP-98)."""
     for attempt in history.attempts:
         if attempt.is_foreign and attempt.code == 0:
@@ -107,7 +107,7 @@ OF_SECURITY: Final[tuple[Checker, ...]] = (
     denied_is_refused,
     allowed_is_served,
     denied_has_no_effect,
-    producer_ids_are_not_lent,
+    producer_ids_keep_their_transactional_id,
     sessions_end,
     logins_succeed,
 )

@@ -1,4 +1,4 @@
-"""Reads at the end what the requests of guests have written: the numbers in records and in positions of groups.
+"""Reads at the end what restricted clients have written: the numbers in records and in positions of groups.
 
 Zone: deterministic. The reader is a super user.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.sim.cluster.client import REFRESH_NS
-from ottla.sim.security.guests import GROUPS, TOPICS
 from ottla.sim.security.history import SecurityHistory
 from ottla.sim.security.logins import LoginClient
 from ottla.sim.security.requests import codes_in, fetch_offsets
+from ottla.sim.security.restricted_clients import GROUPS, TOPICS
 from ottla.sim.transactions.polling import parse_row
 from ottla.wire.messages import FetchRequest, FetchResponse, OffsetFetchResponse
 from ottla.wire.schema import Message

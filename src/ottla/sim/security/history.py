@@ -31,7 +31,7 @@ class Attempt:
     """The life of the broker that answered."""
     answered_ns: int = 0
     text: str = ""
-    """Its guest and place, for sentences."""
+    """Its client and place, for sentences."""
     is_foreign: bool = False
     """Whether the producer id belongs to another transactional id."""
 

@@ -1,4 +1,4 @@
-"""The requests of guests, each with the permissions that Apache Kafka's protocol asks for it.
+"""The requests of restricted clients, each with the permissions that Apache Kafka's protocol asks for it.
 
 Zone: deterministic. `NEEDS` was written from Kafka's documentation of ACLs, not from the product's handlers.
 """

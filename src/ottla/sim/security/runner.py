@@ -1,7 +1,7 @@
 """One run of a cluster with an authorizer and logins.
 
-Zone: deterministic. The phases are those of a cluster's run. All clients log in; sessions have a lifetime. Guests need
-ACLs, which an administrator changes all the while.
+Zone: deterministic. The phases are those of a cluster's run. All clients log in; sessions have a lifetime. Restricted
+clients need ACLs, which an administrator changes all the while.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class SecurityRun(ClusterRun):
         workload = SecurityWorkload(
             self.network, streams, self.catalog, self.history, self.numbers, self.replication, self.flush
         )
-        workload.make_guests()
+        workload.make_restricted_clients()
         return workload
 
     def _run_phases(self) -> ClusterResult:
@@ -116,11 +116,11 @@ class SecurityRun(ClusterRun):
         return super()._run_phases()
 
     def _await_convergence(self) -> None:
-        """As for a cluster; then read what the requests of guests have written."""
+        """As for a cluster; then read what the requests of restricted clients have written."""
         super()._await_convergence()
-        self._await_none_missing(self.workload.unanswered_guests, "not answered")
+        self._await_none_missing(self.workload.unanswered_clients, "not answered")
         self.workload.effects.start_reading()
-        self._await_none_missing(lambda: list(self.workload.effects.unread), "effects of guests not read")
+        self._await_none_missing(lambda: list(self.workload.effects.unread), "effects of restricted clients not read")
 
     def _find_violations(self) -> list[tuple[str, str]]:
         return find_violations(self.history)

@@ -1,6 +1,7 @@
 """Topics and clients of a run with an authorizer.
 
-Zone: deterministic. Super users write and read `events` as in any cluster. Guests need permission for what they do.
+Zone: deterministic. Super users write and read `events` as in any cluster. Restricted clients need permission
+for what they do.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ from ottla.sim.cluster.nemesis import Nemesis
 from ottla.sim.cluster.workload import ClusterWorkload
 from ottla.sim.security.administrator import Administrator
 from ottla.sim.security.effects import EffectReader
-from ottla.sim.security.guests import TOPICS, Guest, Whereabouts
 from ottla.sim.security.history import SecurityHistory
 from ottla.sim.security.logins import LoginClient
+from ottla.sim.security.restricted_clients import TOPICS, ClusterLocations, RestrictedClient
 from ottla.sim.workload.catalog import Role
 
-GUESTS: Final = (
+RESTRICTED_CLIENTS: Final = (
     ("alice-1", "alice", True),
     ("alice-2", "alice", False),
     ("bob-1", "bob", True),
     ("carol-1", "carol", False),
 )
 """Host, user, and whether it renews its sessions."""
-HOSTS: Final = tuple(host for host, _, _ in GUESTS)
+HOSTS: Final = tuple(host for host, _, _ in RESTRICTED_CLIENTS)
 USERS: Final = ("alice", "bob", "carol")
 
 
@@ -36,7 +37,7 @@ class SecurityAdmin(ClusterAdmin):
 
     plan: ClassVar[Sequence[tuple[Role, str, int]]] = (
         (Role.EVENTS, "events", 2),
-        *((Role.GUEST, name, 1) for name in TOPICS),
+        *((Role.RESTRICTED, name, 1) for name in TOPICS),
     )
 
 
@@ -63,7 +64,7 @@ class SecurityWorkload(ClusterWorkload):
     reader_kinds: ClassVar[Sequence[tuple[Role, bool]]] = ((Role.EVENTS, True),)
     last_roles: ClassVar[Sequence[Role]] = (Role.EVENTS,)
 
-    guests: Sequence[Guest] = ()
+    restricted_clients: Sequence[RestrictedClient] = ()
     administrator: Administrator
     effects: EffectReader
 
@@ -85,33 +86,37 @@ class SecurityWorkload(ClusterWorkload):
         assert isinstance(client, LoginClient)
         return client
 
-    def _make_guest(self, whereabouts: Whereabouts, host: str, user: str, renews: bool) -> Guest:
+    def _make_restricted_client(
+        self, locations: ClusterLocations, host: str, user: str, renews: bool
+    ) -> RestrictedClient:
         client = self._make_login(host)
         client.user, client.renews = user, renews
-        return Guest(client, self.named_stream(f"guest {host}"), self.security_history, whereabouts)
+        return RestrictedClient(
+            client, self.named_stream(f"restricted client {host}"), self.security_history, locations
+        )
 
-    def make_guests(self) -> None:
-        """Create the clients that do with ACLs, before the nemesis learns the names of all clients."""
+    def make_restricted_clients(self) -> None:
+        """Create the clients that need ACLs, before the nemesis learns the names of all clients."""
         history = self.security_history
-        scout = self._make_login("scout")
-        whereabouts = Whereabouts(scout, self.named_stream("scout"), self.watcher.view)
-        self.guests = [self._make_guest(whereabouts, *kind) for kind in GUESTS]
+        finder = self._make_login("finder")
+        locations = ClusterLocations(finder, self.named_stream("finder"), self.watcher.view)
+        self.restricted_clients = [self._make_restricted_client(locations, *kind) for kind in RESTRICTED_CLIENTS]
         acls = self._make_login("acls")
         self.administrator = Administrator(acls, self.named_stream("acls"), history, USERS, HOSTS)
         self.effects = EffectReader(self._make_login("effects"), history)
-        self._whereabouts = whereabouts
+        self._locations = locations
 
     def start_clients(self) -> None:
         """Start all clients."""
         super().start_clients()
         self.administrator.start_changing()
-        self._whereabouts.find_next()
+        self._locations.find_next()
         self._look_at_metadata()
-        for guest in self.guests:
-            guest.start_asking()
+        for client in self.restricted_clients:
+            client.start_asking()
 
     def _look_at_metadata(self) -> None:
-        """Keep the leaders that guests know from the watcher fresh."""
+        """Keep the leaders that restricted clients know from the watcher fresh."""
         self.watcher.mark_metadata_stale()
         self.network.timeline.schedule_after(500_000_000, "watcher", self._look_at_metadata)
 
@@ -119,9 +124,9 @@ class SecurityWorkload(ClusterWorkload):
         """Stop changes and requests, too."""
         super().wind_down()
         self.administrator.working = False
-        for guest in self.guests:
-            guest.working = False
+        for client in self.restricted_clients:
+            client.working = False
 
-    def unanswered_guests(self) -> list[str]:
-        """Guests that wait for an answer."""
-        return [guest.client.name for guest in self.guests if guest.is_waiting]
+    def unanswered_clients(self) -> list[str]:
+        """Clients that wait for an answer."""
+        return [client.client.name for client in self.restricted_clients if client.is_waiting]

@@ -28,7 +28,7 @@ class Role(Enum):
     """Written by transactions."""
     KEYED = "keyed"
     """Compacted: of each key the last value counts."""
-    GUEST = "guest"
+    RESTRICTED = "restricted"
     """Written and read by clients that need permission."""
     COORDINATOR = "coordinator"
     """Topics of coordinators; only brokers write them."""

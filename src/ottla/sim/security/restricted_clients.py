@@ -1,6 +1,6 @@
-"""Guests: clients that need permission for what they do, and note the answers.
+"""Restricted clients: they need permission for what they do, and note the answers.
 
-Zone: deterministic. A guest sends one request after the other: single ones, and transactions. All guests know all
+Zone: deterministic. A client sends one request after the other: single ones, and transactions. All clients know all
 producers, so that they also try to continue the transactions of others.
 """
 
@@ -45,8 +45,8 @@ FIND_NS: Final = 100 * MS
 _NO_IDENTITY: Final = Identity(-1, -1, 0)
 
 
-class Whereabouts:
-    """What all guests know: producers, leaders and coordinators. A super user finds them."""
+class ClusterLocations:
+    """What all restricted clients know: producers, leaders and coordinators. A super user finds them."""
 
     def __init__(self, client: LoginClient, random: Stream, view: dict[Route, Seen]) -> None:
         self._client = client
@@ -65,7 +65,7 @@ class Whereabouts:
         def found(response: Message | None, _life: int) -> None:
             if isinstance(response, FindCoordinatorResponse) and not response.error_code:
                 self._coordinators[key] = response.node_id
-            self._client.timeline.schedule_after(FIND_NS, "whereabouts", self.find_next)
+            self._client.timeline.schedule_after(FIND_NS, "locations", self.find_next)
 
         sending = find_coordinator(kind, key)
         self._client.send_request(sending.message, sending.version, sending.response, found)
@@ -92,14 +92,16 @@ class Whereabouts:
         return found
 
 
-class Guest:
+class RestrictedClient:
     """One client, with the rights of its principal at its host."""
 
-    def __init__(self, client: LoginClient, random: Stream, history: SecurityHistory, whereabouts: Whereabouts) -> None:
+    def __init__(
+        self, client: LoginClient, random: Stream, history: SecurityHistory, locations: ClusterLocations
+    ) -> None:
         self.client = client
         self._random = random
         self._history = history
-        self._whereabouts = whereabouts
+        self._locations = locations
         self._script: deque[tuple[str, Place]] = deque()
         self.working = True
         self.is_waiting = False
@@ -120,10 +122,10 @@ class Guest:
         return self._script.popleft()
 
     def _send_attempt(self, api: str, place: Place) -> None:
-        broker = self._whereabouts.broker_for(api, place, self._random)
+        broker = self._locations.broker_for(api, place, self._random)
         is_foreign = api in COORDINATED and self._random.chance(FOREIGN)
         owner = next(name for name in IDS if (name == place.transactional_id) is not is_foreign)
-        identity = self._whereabouts.next_identity(owner, api == "produce in transaction")
+        identity = self._locations.next_identity(owner, api == "produce in transaction")
         attempt = self._note_attempt(api, place, broker, is_foreign and identity.producer_id >= 0)
         self._send(broker, request_of(api, place, identity, attempt.number), attempt, place)
 
@@ -156,7 +158,7 @@ class Guest:
                 self._note_response(attempt, response, life)
                 self._keep_identity(attempt, response, place)
             pause_ns = int(self._random.exponential(PAUSE_NS))
-            self.client.timeline.schedule_after(pause_ns, "guest", self.start_asking)
+            self.client.timeline.schedule_after(pause_ns, "restricted client", self.start_asking)
 
         self.is_waiting = True
         wire.send_request(sending.message, sending.version, sending.response, on_response)
@@ -176,4 +178,4 @@ class Guest:
     def _keep_identity(self, attempt: Attempt, response: Message, place: Place) -> None:
         if isinstance(response, InitProducerIdResponse) and attempt.api == "init" and not attempt.code:
             identity = Identity(response.producer_id, response.producer_epoch, 0)
-            self._whereabouts.identities[place.transactional_id] = identity
+            self._locations.identities[place.transactional_id] = identity
