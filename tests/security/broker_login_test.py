@@ -44,9 +44,10 @@ def three() -> HandCluster:
 class Login:
     """The connecting side, by hand, on a connection of its own."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, listener: str = Asker.listener) -> None:
         self.node = node
         self.peer = Asker()
+        self.peer.listener = listener
 
     def ask(self, request: object, version: int) -> object:
         return self.node.answer(self.node.send(request, version, self.peer))
@@ -70,6 +71,17 @@ def test_a_connection_that_proves_the_secret_is_a_brokers(three) -> None:
     assert login.show(proof_of_connecting(SECRET, b"n" * NONCE, theirs)).error_code == 0
     assert login.peer.principal == BROKER_PRINCIPAL
     assert login.ask(StopReplicaRequest(controller_epoch=0, broker_epoch=0), 3).error_code != 31
+
+
+def test_the_proof_makes_a_broker_at_every_listener_and_nothing_else_does(three) -> None:
+    """While a rolling restart moves the brokers to another listener, they use two."""
+    order = StopReplicaRequest(controller_epoch=0, broker_epoch=0)
+    for listener in ("PLAINTEXT", "FUTURE"):
+        login = Login(three[1], listener)
+        assert login.ask(order, 3).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        theirs = login.begin()[:NONCE]
+        assert login.show(proof_of_connecting(SECRET, b"n" * NONCE, theirs)).error_code == 0
+        assert login.ask(order, 3).error_code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def test_nonces_are_not_repeated(three) -> None:

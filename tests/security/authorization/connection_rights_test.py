@@ -11,11 +11,11 @@ import re
 
 import pytest
 from tests.handnode import Asker
+from tests.security.still_clock import StillClock
 
 from ottla.acls import AclEntry, Operation, Permission, ResourcePattern, ResourceType
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context
-from ottla.seams import Instant
 from ottla.security.audit_log import LINES_OF_CONNECTION_PER_S, LINES_PER_S, TEXT_MAX, AuditLog
 from ottla.security.authorization.authorizer import Authorizer
 from ottla.security.authorization.connection_rights import AllRights
@@ -23,19 +23,6 @@ from ottla.security.broker_proof import BROKER_PRINCIPAL
 
 TOPIC, CLUSTER = ResourceType.TOPIC, ResourceType.CLUSTER
 READ, WRITE = Operation.READ, Operation.WRITE
-
-
-class StillClock:
-    """A clock that tests move."""
-
-    def __init__(self) -> None:
-        self.ns = 10**12
-
-    def now(self) -> Instant:
-        return Instant(self.ns, self.ns // 10**6)
-
-    def set_alarm(self, mono_ns: int | None) -> None:
-        raise AssertionError("no alarm is needed")
 
 
 class Line:

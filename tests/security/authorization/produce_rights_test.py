@@ -12,28 +12,18 @@ from typing import Any
 
 import pytest
 from tests.security.authorization.guarded import connection
+from tests.security.still_clock import StillClock
 
 from ottla.acls import AclEntry, Operation, Permission, ResourcePattern, ResourceType
 from ottla.record.batch import MAGIC_POS, MAGIC_V2, TRANSACTIONAL
 from ottla.replication.leaders import NoLeaders
 from ottla.replication.produce.produce_items import CODEC_POS, DeniedBatch
 from ottla.replication.produce.produce_rights import ProduceRights
-from ottla.seams import Instant
 from ottla.security.audit_log import AuditLog
 from ottla.security.authorization.authorizer import Authorizer
 from ottla.security.authorization.connection_rights import AllRights
 
 WRITE, TOPIC = Operation.WRITE, ResourceType.TOPIC
-
-
-class StillClock:
-    """A clock that does not move."""
-
-    def now(self) -> Instant:
-        return Instant(10**12, 10**6)
-
-    def set_alarm(self, mono_ns: int | None) -> None:
-        raise AssertionError("no alarm is needed")
 
 
 def records(flags: int = 0) -> memoryview:

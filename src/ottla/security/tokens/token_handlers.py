@@ -260,18 +260,20 @@ class TokenHandlers:
         except ApiError as error:
             return DescribeDelegationTokenResponse(error_code=error.code)
         assert self._table is not None, "checked before"
-        if request.owners is None:
-            chosen = list(self._table.tokens.values())
-        else:
+        owners = None
+        if request.owners is not None:
             owners = {f"{one.principal_type}:{one.principal_name}" for one in request.owners}
-            chosen = [info for info in self._table.tokens.values() if info.owner in owners]
-        return InPieces(("tokens",), self._describe_pieces(context, chosen))
+        return InPieces(("tokens",), self._describe_pieces(context, owners))
 
     def _describe_pieces(
-        self, context: Context, chosen: list[TokenInfo]
+        self, context: Context, owners: set[str] | None
     ) -> Generator[DescribeDelegationTokenResponse, None, None]:
-        for begin in range(0, max(1, len(chosen)), _PIECE):
-            shown = (info for info in chosen[begin : begin + _PIECE] if _may_see(context, info))
+        assert self._table is not None, "checked before"
+        present = list(self._table.tokens.values())
+        # Each piece is a turn: users may have made any number of tokens, also where few are asked for.
+        for begin in range(0, max(1, len(present)), _PIECE):
+            some = present[begin : begin + _PIECE]
+            shown = (info for info in some if (owners is None or info.owner in owners) and _may_see(context, info))
             yield DescribeDelegationTokenResponse(tokens=self._rows_of(shown))
 
     def _rows_of(self, tokens: Iterable[TokenInfo]) -> list[_Described]:

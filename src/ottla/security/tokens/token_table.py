@@ -82,10 +82,10 @@ class TokenTable:
                 self._credentials.popitem(last=False)
         return known
 
-    def take_expired(self, now_ms: int) -> list[TokenInfo]:
-        """The tokens that have expired since the last call; what is not removed then is not returned again."""
-        found = []
-        while self._expiries and self._expiries[0][0] < now_ms:
+    def take_expired(self, now_ms: int, most: int) -> list[TokenInfo]:
+        """At most `most` tokens that have expired; what is not removed then is not returned again."""
+        found: list[TokenInfo] = []
+        while self._expiries and self._expiries[0][0] < now_ms and len(found) < most:
             expires_ms, token_id = heappop(self._expiries)
             info = self.tokens.get(token_id)
             if info is not None and info.expires_ms == expires_ms:
