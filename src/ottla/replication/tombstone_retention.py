@@ -102,9 +102,8 @@ class TombstoneRetention:
     # -- followers -----------------------------------------------------------------------------------------------------
 
     def _visit_due(self) -> None:
-        # Emptied before the visits: a partition that is noted during one of them is due again.
         due = list(self._due)
-        # Before the visits: a partition that is not settled becomes due again during its visit.
+        # Before the visits: a partition that is not settled, or noted, during one of them is due again.
         self._due.clear()
         self._visit_partitions(iter(due), {})
 

@@ -322,7 +322,6 @@ class ReplicaFetcher:
         # Whether the cut is complete does not matter here: the next fetch names the new last epoch, so the leader
         # compares again.
         self._truncate_partition(following, cut.offset)
-        # A repeated comparison would get the same answer for ever.
         if (log.end_offset, log.epochs.latest) == before:
             # Otherwise the leader and this broker would exchange the same two messages for ever, without a pause.
             raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"epoch {leader_epoch} ends at {leader_end}: nothing to truncate")
