@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from testbench.ottla_node import OttlaNode
 
-from bench.hostile_rows import VICTIM, Hostile, rows
+from bench.hostile_rows import VICTIM, EncodedRequest, Hostile, rows
 from ottla.record import batch as batches
 from ottla.wire import messages
 from ottla.wire.codec import decode, encode_bytes
@@ -139,9 +139,10 @@ class Link:
         return bytes(content)
 
 
-def frame_of(request: Message, version: int) -> bytes:
+def frame_of(request: Message | EncodedRequest, version: int) -> bytes:
     """The frame of a request, with its length."""
-    frame = encode_request_header(request.API_KEY, version, 1, "hostile") + encode_bytes(request, version)
+    body = request.body if isinstance(request, EncodedRequest) else encode_bytes(request, version)
+    frame = encode_request_header(request.API_KEY, version, 1, "hostile") + body
     return struct.pack(">i", len(frame)) + frame
 
 

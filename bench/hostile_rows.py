@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ottla.record import batch as batches
 from ottla.wire import messages as m
+from ottla.wire.primitives import uvarint
 from ottla.wire.schema import Message
 
 VICTIM: Final = "victim"
@@ -18,23 +19,30 @@ WIDE: Final = 5_000
 """Partitions of the topic "wide"."""
 
 
+class EncodedRequest(NamedTuple):
+    """A request whose body the codec would not write: it has tagged fields that no version knows."""
+
+    API_KEY: int
+    body: bytes
+
+
 class Hostile(NamedTuple):
     """One row."""
 
     title: str
     version: int
-    request: Callable[[], Message]
+    request: Callable[[], Message | EncodedRequest]
     count: int = 1
     """How many requests are sent without waiting for an answer."""
 
-    def requests(self) -> list[Message]:
+    def requests(self) -> list[Message | EncodedRequest]:
         """The request."""
         return [self.request()] * self.count
 
 
 def rows() -> list[Hostile]:
     """All rows, in the order of the report."""
-    return [*_reads(), *_group_rows(), *_transaction_rows(), *_admin_rows()]
+    return [*_reads(), *_group_rows(), *_transaction_rows(), *_admin_rows(), *_decoding_rows()]
 
 
 def _named(count: int) -> list[str]:
@@ -181,3 +189,30 @@ def _admin_rows() -> list[Hostile]:
         Hostile("ElectLeaders of all", 1, lambda: m.ElectLeadersRequest(topic_partitions=None)),
         Hostile("ApiVersions, 20,000 at once", 0, m.ApiVersionsRequest, 20_000),
     ]
+
+
+def _decoding_rows() -> list[Hostile]:
+    """Requests that take long to decode, for their number of elements."""
+    fetch, describe = m.OffsetFetchRequest, m.DescribeGroupsRequest
+    numbers = [fetch.OffsetFetchRequestTopic(name="nope", partition_indexes=range(10 * MANY))]
+    texts = ["\udcff" * 32_000] * 500
+    return [
+        Hostile(f"OffsetFetch, a topic of {10 * MANY:,}", 5, lambda: fetch(group_id="g", topics=numbers)),
+        Hostile("DescribeGroups, 500 long names not in UTF-8", 4, lambda: describe(groups=texts)),
+        Hostile("DeleteRecords, 100 topics with 10,000 tags", 2, lambda: EncodedRequest(21, _tagged_topics())),
+        Hostile("Produce, 300 partitions with 10,000 tags", 9, lambda: EncodedRequest(0, _tagged_partitions())),
+    ]
+
+
+_TAGS: Final = uvarint(10_000) + b"".join(uvarint(tag) + b"\0" for tag in range(10_000))
+
+
+def _tagged_topics() -> bytes:
+    """The body of DeleteRecords 2: topics without partitions, a time-out, no tags."""
+    return uvarint(101) + (b"\2t\1" + _TAGS) * 100 + b"\0\0\0\0\0"
+
+
+def _tagged_partitions() -> bytes:
+    """The body of Produce 9: no transactional id, acks 1, a time-out, 3 topics of 100 partitions, no tags."""
+    partitions = (b"\0\0\0\0\2x" + _TAGS) * 100
+    return b"\0\0\1\0\0\0\7\4" + (b"\2t" + uvarint(101) + partitions + b"\0") * 3 + b"\0"

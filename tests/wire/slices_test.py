@@ -8,22 +8,26 @@ from __future__ import annotations
 import pytest
 
 from ottla.wire.codec import decode, decode_sliced, encode_bytes
-from ottla.wire.limits import SLICE
+from ottla.wire.limits import NUMBERS_PER_ELEMENT, SLICE, SLICE_BYTES, TAGS_PER_ELEMENT
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DescribeGroupsRequest,
+    DescribeProducersRequest,
     FindCoordinatorResponse,
     MetadataRequest,
     OffsetFetchResponse,
 )
 from ottla.wire.messages.end_txn import WriteTxnMarkersRequest
+from ottla.wire.primitives import uvarint
 from ottla.wire.slices import Elements, Joined, count_elements, path_in, split_struct
 
 _Topic = DeleteRecordsRequest.DeleteRecordsTopic
 _Partition = DeleteRecordsRequest.DeleteRecordsPartition
 PATH = ("topics", "partitions")
+NUMBERS = SLICE * NUMBERS_PER_ELEMENT
+"""Numbers of a slice."""
 
 
 def _request(*sizes: int) -> DeleteRecordsRequest:
@@ -162,6 +166,37 @@ def test_a_large_element_comes_in_pieces_along_the_path() -> None:
         for piece in each:
             found[piece.name] += piece.partitions
     assert [topic(name=name, partitions=partitions) for name, partitions in found.items()] == request.topics
+
+
+def test_long_texts_are_decoded_a_slice_at_a_time() -> None:
+    request = DescribeGroupsRequest(groups=["é" * 16_000] * 100)
+    slices, _ = walk(elements_of(request, 5, ("groups",)))
+    assert max(32_000 * len(each) for each in slices) <= SLICE_BYTES + 64_000
+    assert [group for each in slices for group in each] == request.groups
+
+
+def test_an_element_with_many_tags_counts_as_many_elements() -> None:
+    tags = uvarint(10_000) + b"".join(uvarint(tag) + b"\0" for tag in range(10_000))
+    topics = 20
+    body = uvarint(topics + 1) + (b"\2t\1" + tags) * topics + b"\0\0\0\7\0"
+    slices, rest = walk(Elements(DeleteRecordsRequest, 2, memoryview(body), 0, PATH))
+    assert len(slices) >= topics * 10_000 // TAGS_PER_ELEMENT // SLICE
+    assert [topic.name for each in slices for topic in each] == ["t"] * topics
+    assert rest == DeleteRecordsRequest(timeout_ms=7)
+
+
+@pytest.mark.parametrize("sizes", [[10 * NUMBERS], [NUMBERS_PER_ELEMENT * 4] * SLICE, [0, 1, NUMBERS + 1, 0]])
+def test_numbers_are_decoded_a_slice_at_a_time(sizes) -> None:
+    topic = DescribeProducersRequest.TopicRequest
+    topics = [topic(name=f"t{number}", partition_indexes=list(range(size))) for number, size in enumerate(sizes)]
+    request = DescribeProducersRequest(topics=topics)
+    slices, _ = walk(elements_of(request, 0, ("topics", "partition_indexes")))
+    assert max(sum(len(topic.partition_indexes) for topic in each) for each in slices) <= NUMBERS * 5 // 4
+    found = {topic.name: [] for topic in topics}
+    for each in slices:
+        for piece in each:
+            found[piece.name] += piece.partition_indexes
+    assert [topic(name=name, partition_indexes=indexes) for name, indexes in found.items()] == topics
 
 
 def test_an_element_with_fields_behind_the_array_comes_as_a_whole() -> None:

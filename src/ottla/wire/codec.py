@@ -47,9 +47,10 @@ def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, i
 
 
 def decode_sliced(cls: type[M], version: int, view: Buffer, pos: int = 0) -> Generator[tuple[M, int], None, M]:
-    """Decode one large message in slices: yields it, unfinished, after every SLICE elements, and returns it.
+    """Decode one large message in slices: yields it, unfinished, after every slice, and returns it.
 
-    With it, yields the number of nested arrays that end in an unfinished element.
+    A slice is SLICE elements, or SLICE_BYTES. With it, yields the number of nested arrays that end in an unfinished
+    element.
 
     The buffer must not change until the end. Raises as `decode` does, at the step that meets the error.
     """

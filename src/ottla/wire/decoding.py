@@ -26,7 +26,7 @@ from struct import calcsize, unpack_from
 
 from ottla.wire import errors, primitives
 from ottla.wire.layout import Scope
-from ottla.wire.limits import ALLOWANCE, MAX_ELEMENTS, SLICE
+from ottla.wire.limits import ALLOWANCE, MAX_ELEMENTS, NUMBERS_PER_ELEMENT, SLICE, SLICE_BYTES, TAGS_PER_ELEMENT
 from ottla.wire.schema import NUMBERS, Field, StructType, fresh_default, prepare_class, struct_class
 
 _TOP = "o1"
@@ -44,9 +44,10 @@ class DecoderSource:
         `odd_text`: text that is not UTF-8 is decoded by `utf8.decode_text`; else it raises UnicodeDecodeError.
 
         `amplification`: bytes of memory allowed per byte of input; 0: no limit. `sliced`: the decoder is a generator
-        that yields the unfinished message after every SLICE elements of structs or text, with the number of arrays that
-        end in an unfinished element: the outermost one, and those inside of it. At each yield the caller may take
-        finished elements out of the arrays (in place). It returns the decoded message.
+        that yields the unfinished message after every SLICE elements of structs or text, or as many numbers, uuids
+        and tags as cost the same, or SLICE_BYTES. With it, it yields the number of arrays that end in an unfinished
+        element: the outermost one, and those inside of it. At each yield the caller may take finished elements out of
+        the arrays (in place). It returns the decoded message.
         """
         self.scope = scope
         self.view = view
@@ -73,12 +74,12 @@ class DecoderSource:
         if self.amplification:
             self.lines.append(f" room = end * {self.amplification - 1} + {ALLOWANCE}")
         if self.sliced:
-            self.lines.append(f" left = {SLICE}")
+            self.lines.append(f" left = {SLICE}; most = p + {SLICE_BYTES}")
         top = self._write_struct(cls, cls.__name__, " ")
         assert top == _TOP
         self._flush_run(" ")
         if self.sliced:
-            self.lines.append(f" if left < 0: yield {top}, 0")  # a generator also where the message has no array
+            self.lines.append(f" if left > {SLICE}: yield {top}, 0")  # a generator also where the message has no array
         self.lines.append(f" return {top}, p")
         return "\n".join(self.lines)
 
@@ -137,13 +138,14 @@ class DecoderSource:
         self._flush_run(indent)
         for field in tagged:
             self._write_default(cls, field, out, indent)
-        if not tagged:
+        if not tagged and not self.sliced:
             self.lines.append(f"{indent}if {count}: p = skip_tags(b, p - 1, end)")
             return
         tag, stop = f"{count}g", f"{count}e"
+        weighed = f"left -= {count} // {TAGS_PER_ELEMENT}; " if self.sliced else ""
         self.lines += [
             f"{indent}if {count}:",
-            f"{indent} {count}, p = read_tag_count(b, p - 1, end); {tag} = -1",
+            f"{indent} {count}, p = read_tag_count(b, p - 1, end); {weighed}{tag} = -1",
             f"{indent} for _ in range({count}):",
             f"{indent}  {tag}, p, {stop} = read_tag(b, p, end, {tag})",
         ]
@@ -152,7 +154,7 @@ class DecoderSource:
             self._write_field(cls, field, f"{out}.{field.name}", f"{path}.{field.name}", indent + "   ")
             self._flush_run(indent + "   ")
             self.lines.append(f"{indent}   if p != {stop}: fail('{path}.{field.name}', 'not of its tag\\'s size')")
-        self.lines.append(f"{indent}  else: p = {stop}")
+        self.lines.append(f"{indent}  {'else: ' if tagged else ''}p = {stop}")
 
     # Fields.
 
@@ -240,18 +242,38 @@ class DecoderSource:
         self._write_elements(cls, field, target, count, path, indent)
 
     def _write_elements(self, cls: StructType, field: Field, target: str, count: str, path: str, indent: str) -> None:
-        kind = field.of
-        if kind == "uuid":
+        if field.of not in NUMBERS and field.of != "uuid":
+            self._write_loop(cls, field, target, count, path, indent)
+        elif self.sliced:
+            self._write_numbers_in_slices(field, target, count, indent)
+        else:
+            self._write_numbers(field, target, count, indent)
+
+    def _write_numbers(self, field: Field, target: str, count: str, indent: str) -> None:
+        """Text that decodes `count` numbers or uuids into a list."""
+        if field.of == "uuid":
             piece = "b[i:i + 16].tobytes()" if self.view else "b[i:i + 16]"
             self.lines.append(f"{indent}e = p + {count} * 16; {target} = [{piece} for i in range(p, e, 16)]; p = e")
-        elif kind in NUMBERS:
-            self.names["unpack_from"] = _unpack_many
-            size = calcsize(">" + NUMBERS[kind])
-            self.lines.append(
-                f"{indent}{target} = unpack_from(f'>{{{count}}}{NUMBERS[kind]}', b, p); p += {count} * {size}"
-            )
         else:
-            self._write_loop(cls, field, target, count, path, indent)
+            self.names["unpack_from"] = _unpack_many
+            letter = NUMBERS[field.of]
+            size = calcsize(">" + letter)
+            self.lines.append(f"{indent}{target} = unpack_from(f'>{{{count}}}{letter}', b, p); p += {count} * {size}")
+
+    def _write_numbers_in_slices(self, field: Field, target: str, count: str, indent: str) -> None:
+        items, inside = self._new_name("a"), indent + " "
+        lot = SLICE * NUMBERS_PER_ELEMENT // 4
+        self.lines.append(f"{indent}{items} = {target} = []")
+        self.lines.append(f"{indent}while {count}:")
+        self.lines.append(f"{inside}n = min({count}, {lot}); {count} -= n; left -= n // {NUMBERS_PER_ELEMENT}")
+        self._write_numbers(field, "some", "n", inside)
+        self.lines.append(f"{inside}{items} += some")
+        self._write_end_of_slice(self._depth + 1, inside)
+
+    def _write_end_of_slice(self, depth: int, indent: str) -> None:
+        # An element that costs several slices yields as often: each yield stands for the same time.
+        ended = f"left = min(left + {SLICE}, {SLICE}); most = p + {SLICE_BYTES}; yield {_TOP}, {depth}"
+        self.lines.append(f"{indent}while left <= 0 or p > most: {ended}")
 
     def _write_loop(self, cls: StructType, field: Field, target: str, count: str, path: str, indent: str) -> None:
         items, inside = self._new_name("a"), indent + " "
@@ -270,7 +292,7 @@ class DecoderSource:
             self.lines.append(f"{inside}{items}.append({item})")
         if self.sliced:
             self.lines.append(f"{inside}left -= 1")
-            self.lines.append(f"{inside}if not left: left = {SLICE}; yield {_TOP}, {self._depth}")
+            self._write_end_of_slice(self._depth, inside)
 
 
 def _unpack_many(layout: str, buffer: primitives.Buffer, pos: int) -> list[int]:

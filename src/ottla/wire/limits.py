@@ -25,3 +25,9 @@ ALLOWANCE: Final = 64 * 1024
 
 SLICE: Final = 1024
 """Elements of structs or text that a large request decodes in one slice: 2 ms for the widest of them."""
+SLICE_BYTES: Final = 128 * 1024
+"""A slice ends after these bytes, too: text that is not UTF-8 takes 20 ns per byte."""
+NUMBERS_PER_ELEMENT: Final = 32
+"""Numbers or uuids of an array that count as one such element."""
+TAGS_PER_ELEMENT: Final = 4
+"""The same of tagged fields, known or not."""
