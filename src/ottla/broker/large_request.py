@@ -6,7 +6,7 @@ that occur twice) are found beforehand, in steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -86,10 +86,13 @@ class SomeElements:
                     seen.add(value)
         return kept
 
-    def as_one(self) -> Any:
-        """The whole request, if it is small enough."""
+    def read_whole_request(self) -> Generator[int, None, Any]:
+        """Return the whole request, if it is small enough. In steps, as arrays beside the path are not surveyed."""
         request = self.request
-        elements = [element for some in self.request_slices() if some for element in getattr(some, self.path[0])]
+        elements: list[Any] = []
+        for some in self.request_slices():
+            yield self.cost_us
+            elements += getattr(some, self.path[0]) if some else ()
         return with_array(request, self.path[0], elements) if elements else request
 
 

@@ -245,7 +245,8 @@ class SlicedRequests:
         yield from request.survey_elements()
         whole = Whole(request.repeated)
         if request.weight * request.parts.cost_us <= PART_US:
-            return (yield from self._dispatch_part(api, large, request.as_one(), whole=whole))
+            whole_request = yield from request.read_whole_request()
+            return (yield from self._dispatch_part(api, large, whole_request, whole=whole))
         return (yield from self._join_parts(api, large, request.request_slices(), request.cost_us, whole))
 
     def _all_parts(self, api: Api, large: _Large, response: InParts) -> Steps:

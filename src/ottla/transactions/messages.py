@@ -249,7 +249,8 @@ def list_rows(
     matches: Callable[[str], bool] | None = None,
 ) -> list[ListTransactionsResponse.TransactionState]:
     """The rows of transactions that pass all filters. `matches`: the pattern of ids; the caller bounds its cost."""
-    states, producers, duration = request.state_filters, request.producer_id_filters, request.duration_filter
+    states, producers = frozenset(request.state_filters), frozenset(request.producer_id_filters)
+    duration = request.duration_filter
     return [
         ListTransactionsResponse.TransactionState(
             transactional_id=name, producer_id=txn.producer_id, transaction_state=txn.status.label

@@ -26,7 +26,7 @@ from struct import calcsize, unpack_from
 
 from ottla.wire import errors, primitives
 from ottla.wire.layout import Scope
-from ottla.wire.limits import ALLOWANCE, MAX_ELEMENTS, NUMBERS_PER_ELEMENT, SLICE, SLICE_BYTES, TAGS_PER_ELEMENT
+from ottla.wire.limits import ALLOWANCE, NUMBERS_PER_ELEMENT, SLICE, SLICE_BYTES, TAGS_PER_ELEMENT
 from ottla.wire.schema import NUMBERS, Field, StructType, fresh_default, prepare_class, struct_class
 
 _TOP = "o1"
@@ -228,7 +228,7 @@ class DecoderSource:
             self.lines.append(f"{indent}{count} -= 1")
         least = self.scope.least_element(cls, field)
         assert least > 0, f"{cls.__qualname__}.{field.name} has elements without bytes"
-        wrong = f"{count} < 0 or {count} > {MAX_ELEMENTS} or {count} * {least} > end - p"
+        wrong = f"{count} < 0 or {count} > {field.most} or {count} * {least} > end - p"
         if field.may_be_null(self.scope.version):
             self.lines.append(f"{indent}if {count} == -1: {target} = None")
             self.lines.append(f"{indent}elif {wrong}: fail({path!r}, {count})")

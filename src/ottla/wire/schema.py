@@ -26,6 +26,7 @@ from functools import cache
 from typing import Any, ClassVar, Final, cast, dataclass_transform
 
 from ottla.seams import Part
+from ottla.wire.limits import MAX_ELEMENTS
 
 ZERO_UUID: Final = bytes(16)
 OWN_TAG: Final = 10_000
@@ -69,7 +70,7 @@ def version_range(text: str) -> range:
 class Field:
     """One declared field. `type` is a key of NUMBERS, or "string", "bytes", "records", "struct", "array"."""
 
-    __slots__ = ("default", "ignorable", "name", "nullable", "of", "struct", "tag", "type", "versions")
+    __slots__ = ("default", "ignorable", "most", "name", "nullable", "of", "struct", "tag", "type", "versions")
 
     def __init__(
         self, kind: str, versions: str, default: object, nullable: str | None, tag: int | None, ignorable: bool
@@ -83,6 +84,8 @@ class Field:
         self.ignorable = ignorable
         self.of = ""
         """The type of an array's elements, as above."""
+        self.most = MAX_ELEMENTS
+        """The most elements of an array; a message with more is malformed."""
         self.struct = ""
         """The name of the class, inside the message's class, of a struct or of an array's structs."""
 
@@ -176,13 +179,15 @@ def array(
     null: bool = False,
     tag: int | None = None,
     ignorable: bool = False,
+    most: int = MAX_ELEMENTS,
 ) -> Any:
     """A list of `of`: "struct" (the class of the annotation), a key of NUMBERS, "string" or "bytes".
 
-    `null`: the default is null rather than an empty list.
+    `null`: the default is null rather than an empty list. `most`: set for arrays that a handler takes as a whole, far
+    above what a client needs; a message with more elements is malformed.
     """
     field = Field("array", versions, None if null else (), nullable, tag, ignorable)
-    field.of = of
+    field.of, field.most = of, most
     return field
 
 

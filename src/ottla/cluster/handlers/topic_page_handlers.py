@@ -6,7 +6,7 @@ Zone: deterministic. Responses come from the image alone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -52,7 +52,8 @@ class TopicPageHandlers:
 
         A topic that the client may not describe has an error if the request names it, and is left out otherwise.
         """
-        _check_count(len(request.topics))
+        if len(request.topics) > MAX_NAMED:
+            return InPieces(("topics", "partitions"), _refused_pieces(request.topics))
         image = self._cluster.image
         asked = dict.fromkeys(topic.name for topic in request.topics)
         names = sorted(asked) if asked else self._sorted_names(image)
@@ -183,9 +184,15 @@ def _partition_page(partition: PartitionImage, image: ClusterImage) -> _Partitio
     )
 
 
-def _check_count(count: int) -> None:
-    if count > MAX_NAMED:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_NAMED} topics, not {count}")
+def _refused_pieces(
+    asked: Sequence[DescribeTopicPartitionsRequest.TopicRequest],
+) -> Generator[DescribeTopicPartitionsResponse, None, None]:
+    """An error for each topic: the response has none for the whole request."""
+    for begin in range(0, len(asked), _SHOWN):
+        some = asked[begin : begin + _SHOWN]
+        yield DescribeTopicPartitionsResponse(
+            topics=[_TopicPage(error_code=ErrorCode.INVALID_REQUEST, name=topic.name) for topic in some]
+        )
 
 
 def _offline_replicas(partition: PartitionImage, image: ClusterImage) -> list[int]:

@@ -18,7 +18,7 @@ class AlterConfigsRequest(Message, api_key=33, versions="0-2", flexible="2+"):
     class AlterConfigsResource(Struct):
         resource_type: int = int8("0+")
         resource_name: str = string("0+")
-        configs: list[AlterConfigsRequest.AlterableConfig] = array("0+")
+        configs: list[AlterConfigsRequest.AlterableConfig] = array("0+", most=500)
 
     resources: list[AlterConfigsResource] = array("0+")
     validate_only: bool = boolean("0+")
@@ -48,7 +48,7 @@ class IncrementalAlterConfigsRequest(Message, api_key=44, versions="0-1", flexib
     class AlterConfigsResource(Struct):
         resource_type: int = int8("0+")
         resource_name: str = string("0+")
-        configs: list[IncrementalAlterConfigsRequest.AlterableConfig] = array("0+")
+        configs: list[IncrementalAlterConfigsRequest.AlterableConfig] = array("0+", most=500)
 
     resources: list[AlterConfigsResource] = array("0+")
     validate_only: bool = boolean("0+")

@@ -17,7 +17,7 @@ class CreateDelegationTokenRequest(Message, api_key=38, versions="0-3", flexible
 
     owner_principal_type: str | None = nullable_string("3+", "3+", "")
     owner_principal_name: str | None = nullable_string("3+", "3+", "")
-    renewers: list[CreatableRenewers] = array("0+")
+    renewers: list[CreatableRenewers] = array("0+", most=1_000)
     max_lifetime_ms: int = int64("0+")
 
 
@@ -74,7 +74,7 @@ class DescribeDelegationTokenRequest(Message, api_key=41, versions="0-3", flexib
         principal_type: str = string("0+")
         principal_name: str = string("0+")
 
-    owners: list[DescribeDelegationTokenOwner] | None = array("0+", nullable="0+")
+    owners: list[DescribeDelegationTokenOwner] | None = array("0+", nullable="0+", most=10_000)
 
 
 class DescribeDelegationTokenResponse(Message, api_key=41, versions="0-3", flexible="2+"):

@@ -17,7 +17,7 @@ class DescribeConfigsRequest(Message, api_key=32, versions="0-4", flexible="4+")
     class DescribeConfigsResource(Struct):
         resource_type: int = int8("0+")
         resource_name: str = string("0+")
-        configuration_keys: list[str] | None = array("0+", "string", nullable="0+")
+        configuration_keys: list[str] | None = array("0+", "string", nullable="0+", most=1_000)
 
     resources: list[DescribeConfigsResource] = array("0+")
     include_synonyms: bool = boolean("1+")
@@ -57,7 +57,7 @@ class DescribeConfigsResponse(Message, api_key=32, versions="0-4", flexible="4+"
 class ListConfigResourcesRequest(Message, api_key=74, versions="0-1", flexible="0+"):
     """Types of resources; v0 lists client metrics only (KIP-714), v1 every type (KIP-1142)."""
 
-    resource_types: list[int] = array("1+", "int8")
+    resource_types: list[int] = array("1+", "int8", most=100)
 
 
 class ListConfigResourcesResponse(Message, api_key=74, versions="0-1", flexible="0+"):

@@ -24,7 +24,7 @@ class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     member_id: str = string("0+")
     group_instance_id: str | None = nullable_string("5+", "5+", None)
     protocol_type: str = string("0+")
-    protocols: list[JoinGroupRequestProtocol] = array("0+")
+    protocols: list[JoinGroupRequestProtocol] = array("0+", most=20_000)
     reason: str | None = nullable_string("8+", "8+", None, ignorable=True)
 
 
@@ -66,7 +66,7 @@ class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
     group_instance_id: str | None = nullable_string("3+", "3+", None)
     protocol_type: str | None = nullable_string("5+", "5+", None, ignorable=True)
     protocol_name: str | None = nullable_string("5+", "5+", None, ignorable=True)
-    assignments: list[SyncGroupRequestAssignment] = array("0+")
+    assignments: list[SyncGroupRequestAssignment] = array("0+", most=100_000)
 
 
 class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):

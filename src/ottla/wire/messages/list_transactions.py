@@ -38,8 +38,8 @@ class DescribeTransactionsResponse(Message, api_key=65, versions="0", flexible="
 class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"):
     """Filters: state, producer id, v1 duration (KIP-994), v2 a pattern of ids (KIP-1152)."""
 
-    state_filters: list[str] = array("0+", "string")
-    producer_id_filters: list[int] = array("0+", "int64")
+    state_filters: list[str] = array("0+", "string", most=1_000)
+    producer_id_filters: list[int] = array("0+", "int64", most=10_000)
     duration_filter: int = int64("1+", -1)
     transactional_id_pattern: str | None = nullable_string("2+", "2+", None)
 

@@ -12,7 +12,7 @@ class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"
     """New partition counts (KIP-195), optionally with the replicas of the new ones."""
 
     class CreatePartitionsAssignment(Struct):
-        broker_ids: list[int] = array("0+", "int32")
+        broker_ids: list[int] = array("0+", "int32", most=1_000)
 
     class CreatePartitionsTopic(Struct):
         name: str = string("0+")

@@ -16,7 +16,7 @@ class DescribeClientQuotasRequest(Message, api_key=48, versions="0-1", flexible=
         match_type: int = int8("0+")
         match: str | None = nullable_string("0+", "0+", "")
 
-    components: list[ComponentData] = array("0+")
+    components: list[ComponentData] = array("0+", most=100)
     strict: bool = boolean("0+")
 
 
@@ -54,8 +54,8 @@ class AlterClientQuotasRequest(Message, api_key=49, versions="0-1", flexible="1+
         remove: bool = boolean("0+")
 
     class EntryData(Struct):
-        entity: list[AlterClientQuotasRequest.EntityData] = array("0+")
-        ops: list[AlterClientQuotasRequest.OpData] = array("0+")
+        entity: list[AlterClientQuotasRequest.EntityData] = array("0+", most=16)
+        ops: list[AlterClientQuotasRequest.OpData] = array("0+", most=64)
 
     entries: list[EntryData] = array("0+")
     validate_only: bool = boolean("0+")

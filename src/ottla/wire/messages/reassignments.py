@@ -44,7 +44,7 @@ class AlterPartitionReassignmentsRequest(Message, api_key=45, versions="0-1", fl
 
     class ReassignablePartition(Struct):
         partition_index: int = int32("0+")
-        replicas: list[int] | None = array("0+", "int32", nullable="0+", null=True)
+        replicas: list[int] | None = array("0+", "int32", nullable="0+", null=True, most=1_000)
 
     class ReassignableTopic(Struct):
         name: str = string("0+")

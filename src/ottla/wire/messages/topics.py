@@ -16,7 +16,7 @@ class CreateTopicsRequest(Message, api_key=19, versions="0-7", flexible="5+"):
 
     class CreatableReplicaAssignment(Struct):
         partition_index: int = int32("0+")
-        broker_ids: list[int] = array("0+", "int32")
+        broker_ids: list[int] = array("0+", "int32", most=1_000)
 
     class CreatableTopicConfig(Struct):
         name: str = string("0+")
@@ -27,7 +27,7 @@ class CreateTopicsRequest(Message, api_key=19, versions="0-7", flexible="5+"):
         num_partitions: int = int32("0+")
         replication_factor: int = int16("0+")
         assignments: list[CreateTopicsRequest.CreatableReplicaAssignment] = array("0+")
-        configs: list[CreateTopicsRequest.CreatableTopicConfig] = array("0+")
+        configs: list[CreateTopicsRequest.CreatableTopicConfig] = array("0+", most=500)
 
     topics: list[CreatableTopic] = array("0+")
     timeout_ms: int = int32("0+", 60000)
