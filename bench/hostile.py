@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from testbench.ottla_node import OttlaNode
 
-from bench.hostile_rows import VICTIM, EncodedRequest, Hostile, rows
+from bench import filled_requests
+from bench.hostile_rows import VICTIM, EncodedRequest, Hostile, array_rows, rows
 from ottla.record import batch as batches
 from ottla.wire import messages
 from ottla.wire.codec import decode, encode_bytes
@@ -50,6 +52,14 @@ STALLS = """
 ## How long others wait
 
 | request | bytes | answer | after s | CPU s | victim p50 ms | p99 | max | limit | verdict |
+|---|---|---|---|---|---|---|---|---|---|
+"""
+ARRAYS = """
+## Each array of each request, as long as 1 MiB allows
+
+"others": its elements name different things; "the same": all of them one topic of 500 partitions.
+
+| request | bytes | answer | CPU s | victim max ms | limit | verdict | growth MiB | limit | verdict |
 |---|---|---|---|---|---|---|---|---|---|
 """
 MEMORY = """
@@ -263,11 +273,22 @@ class Attacks:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@cache
+def topic_id(port: int, name: str) -> bytes:
+    """The id of a topic."""
+    link = Link(port)
+    asked = [messages.MetadataRequest.MetadataRequestTopic(name=name)]
+    (topic,) = link.ask(messages.MetadataRequest(topics=asked), 12).topics  # type: ignore[attr-defined]
+    link.close()
+    assert topic.topic_id != bytes(16), name
+    return bytes(topic.topic_id)
+
+
 def prepare(port: int) -> None:
     """Create the topics and coordinators that the rows use."""
     link = Link(port)
     topic = messages.CreateTopicsRequest.CreatableTopic
-    for name, partitions in ((VICTIM, 1), ("t", 1), ("wide", 5000)):
+    for name, partitions in ((VICTIM, 1), ("t", 1), ("wide", 5000), (filled_requests.WIDE, 500)):
         asked = topic(name=name, num_partitions=partitions, replication_factor=1)
         link.ask(messages.CreateTopicsRequest(topics=[asked], timeout_ms=PATIENCE_S * 1000), 5)
     for kind, key in enumerate(("g", "tx")):
@@ -283,7 +304,7 @@ def _word(is_within: bool) -> str:
     return "**within**" if is_within else "**over**"
 
 
-def report(measured: list[Measured], alone: Figures, command: str, directory: Path) -> None:
+def report(measured: list[Measured], arrays: list[Measured], alone: Figures, command: str, directory: Path) -> None:
     """Write HOSTILE.md."""
     text = HEAD.format(
         stall=f"{STALL_MS:g}",
@@ -304,6 +325,11 @@ def report(measured: list[Measured], alone: Figures, command: str, directory: Pa
     for row in measured:
         limit = f"{row.grown / MIB:.1f} | {(BYTES_PER_BYTE * row.sent + ALLOWANCE) / MIB:.1f}"
         text += f"| {row.title} | {row.sent:,} | {limit} | {_word(row.is_small)} |\n"
+    text += ARRAYS if arrays else ""
+    for row in arrays:
+        stall = f"{row.cpu_s:.2f} | {row.victim.worst:.1f} | {row.limit_ms:g} | {_word(row.is_swift)}"
+        growth = f"{row.grown / MIB:.1f} | {(BYTES_PER_BYTE * row.sent + ALLOWANCE) / MIB:.1f} | {_word(row.is_small)}"
+        text += f"| {row.title} | {row.sent:,} | {row.answered} | {stall} | {growth} |\n"
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "HOSTILE.md").write_text(text)
 
@@ -318,7 +344,7 @@ def main() -> int:
     if options.victim:
         victim(options.victim)
         return 0
-    measured = []
+    measured, arrays = [], []
     with tempfile.TemporaryDirectory() as directory, OttlaNode(Path(directory) / "data", SETTINGS) as node:
         prepare(node.port)
         attacks = Attacks(node)
@@ -331,8 +357,12 @@ def main() -> int:
             if fnmatch.fnmatch("flood", options.rows):
                 measured.append(attacks.flood(connections))
                 print(_line(measured[-1]), flush=True)
-    report(measured, alone, "bench/hostile.py " + " ".join(sys.argv[1:]), options.out)
-    return 0 if all(row.is_swift and row.is_small for row in measured) else 1
+        for hostile in array_rows(partial(topic_id, node.port)):
+            if fnmatch.fnmatch(hostile.title, options.rows):
+                arrays.append(attacks.run(hostile))
+                print(_line(arrays[-1]), flush=True)
+    report(measured, arrays, alone, "bench/hostile.py " + " ".join(sys.argv[1:]), options.out)
+    return 0 if all(row.is_swift and row.is_small for row in measured + arrays) else 1
 
 
 def _line(row: Measured) -> str:

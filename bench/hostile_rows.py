@@ -5,16 +5,20 @@ Zone: pure. Values only; `bench/hostile.py` sends and measures them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, NamedTuple
 
+from bench.filled_requests import Case, cases_of, largest_request
 from ottla.record import batch as batches
 from ottla.wire import messages as m
+from ottla.wire.apis import API_TABLE
 from ottla.wire.primitives import uvarint
 from ottla.wire.schema import Message
 
 VICTIM: Final = "victim"
 MANY: Final = 100_000
+MIB: Final = 1 << 20
 WIDE: Final = 5_000
 """Partitions of the topic "wide"."""
 
@@ -40,8 +44,23 @@ class Hostile(NamedTuple):
         return [self.request()] * self.count
 
 
+def array_rows(topic_id: Callable[[str], bytes]) -> Iterator[Hostile]:
+    """One row for each array of each request of clients, as long as 1 MiB allows."""
+    for api in API_TABLE.values():
+        if not api.request.BETWEEN_BROKERS:
+            for case in cases_of(api, api.max_version):
+                yield Hostile(str(case), case.version, partial(_largest, case, topic_id))
+
+
+def _largest(case: Case, topic_id: Callable[[str], bytes]) -> Message:
+    request: Message = largest_request(case, MIB, topic_id)
+    if "validate_only" in type(request).__slots__:
+        setattr(request, "validate_only", True)  # noqa: B010  # not every message has it
+    return request
+
+
 def rows() -> list[Hostile]:
-    """All rows, in the order of the report."""
+    """All other rows, in the order of the report."""
     return [*_reads(), *_group_rows(), *_transaction_rows(), *_admin_rows(), *_decoding_rows()]
 
 

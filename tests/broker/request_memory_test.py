@@ -14,13 +14,13 @@ on top: no object per element exists for the whole answer at once.
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import tracemalloc
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
+from bench.filled_requests import WIDE, Case, cases_of, filled_request, largest_request
 from tests.handnode import Node, Place
 
 from ottla.wire.apis import API_TABLE, Api
@@ -37,7 +37,6 @@ from ottla.wire.messages import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from ottla.wire.schema import OWN_TAG, Field, Struct, StructType, struct_class
 
 pytestmark = pytest.mark.slow
 
@@ -46,89 +45,10 @@ FRAME: Final = 128 * KIB
 """Bytes of a request."""
 PER_BYTE: Final = 16
 FIXED: Final = 1024 * KIB
-WIDE: Final = "wide" * 15
 GROUP: Final = "group" * 12
 PARTITIONS: Final = 500
 ALL: Final = 3_000
 """Groups, and partitions of other topics, where all is asked for."""
-
-
-NUMBERS = {"int8", "int16", "uint16", "int32", "int64"}
-INDEXES = {"partition", "partition_index", "partitions", "partition_indexes"}
-Path = tuple[str, ...]
-
-
-class Case(NamedTuple):
-    """A request whose array at `path` has as many elements as fit."""
-
-    api: Api
-    version: int
-    path: Path
-    is_same: bool
-    """Whether all elements name the same thing."""
-
-    def __str__(self) -> str:
-        what = "the same" if self.is_same else "others"
-        return f"{self.api.name} {self.version}, {'.'.join(self.path)}: {what}"
-
-
-def array_paths(cls: StructType, version: int) -> Iterator[Path]:
-    """Every array in a message of that version, by the names of the fields that lead to it."""
-    for field in cls.FIELDS:
-        if not field.exists_in(version) or (field.tag is not None and field.tag >= OWN_TAG):
-            continue
-        if field.type == "array":
-            yield (field.name,)
-        if field.struct:
-            for path in array_paths(struct_class(cls, field), version):
-                yield (field.name, *path)
-
-
-class Filler:
-    """Makes messages of one case."""
-
-    def __init__(self, case: Case, count: int, node: Node) -> None:
-        self.case = case
-        self.count = count
-        self.node = node
-        self.number = itertools.count()
-
-    def message(self) -> Any:
-        return self._struct(self.case.api.request, self.case.path)
-
-    def _struct(self, cls: StructType, path: Path | None) -> Struct:
-        out: Struct = cls()
-        for field in cls.FIELDS:
-            if field.exists_in(self.case.version) and (field.tag is None or field.tag < OWN_TAG):
-                value = self._value(cls, field, path[1:] if path and path[0] == field.name else None)
-                if value is not None:
-                    setattr(out, field.name, value)
-        return out
-
-    def _value(self, cls: StructType, field: Field, path: Path | None) -> Any:
-        if field.type != "array":
-            return self._single(cls, field, field.type, path)
-        many = self.count if path == () else 1
-        return [self._single(cls, field, field.of, path or None) for _ in range(many)]
-
-    def _single(self, cls: StructType, field: Field, kind: str, path: Path | None) -> Any:
-        if kind == "struct":
-            return self._struct(struct_class(cls, field), path)
-        if kind == "string":
-            return WIDE if self.case.is_same else f"n{next(self.number)}"
-        if kind == "uuid":
-            return self.node.topic_id(WIDE) if self.case.is_same else next(self.number).to_bytes(16, "big")
-        return self._number(field, kind) if kind in NUMBERS else None
-
-    def _number(self, field: Field, kind: str) -> int | None:
-        """None: the default."""
-        if field.name.endswith("resource_type"):
-            return 2
-        if field.name in INDEXES and not self.case.is_same:
-            return next(self.number) % 2**31
-        if field.default or field.name in {"acks", "replica_id", "key_type"}:
-            return None
-        return 0 if kind in {"int8", "int16"} or self.case.is_same else next(self.number) % 2**31
 
 
 def frame_of(message: Any, version: int) -> bytearray:
@@ -137,25 +57,17 @@ def frame_of(message: Any, version: int) -> bytearray:
 
 def largest_frame(case: Case, node: Node) -> bytearray:
     """Of `FRAME` bytes, or a little more."""
-
-    def made(count: int) -> bytearray:
-        return frame_of(Filler(case, count, node).message(), case.version)
-
-    some = 1_000
-    return made(int(FRAME * (some - 1) / (len(made(some)) - len(made(1)))))
+    return frame_of(largest_request(case, FRAME, node.topic_id), case.version)
 
 
 def cases(api: Api, node: Node) -> Iterator[Case]:
     first, last = node.broker._dispatch.version_ranges().get(int(api.key), (0, -1))
-    versions = range(first, last + 1)
-    if "EXPLORE" not in os.environ:
+    versions, explores = range(first, last + 1), "EXPLORE" in os.environ
+    if not explores:
         first = last if api.request.BETWEEN_BROKERS else first
         versions = sorted({first, last} & set(versions))
     for version in versions:
-        for path in array_paths(api.request, version):
-            yield Case(api, version, path, False)
-            if version == last or "EXPLORE" in os.environ:
-                yield Case(api, version, path, True)
+        yield from (case for case in cases_of(api, version) if not case.is_same or version == last or explores)
 
 
 def everything() -> dict[str, tuple[Any, int]]:
@@ -216,7 +128,8 @@ def test_a_request_takes_no_more_memory_than_its_size_allows(node: Node, api: Ap
     over = []
     for case in cases(api, node):
         frame = largest_frame(case, node)
-        peak_of(node, int(api.key), case.version, frame_of(Filler(case, 1, node).message(), case.version))  # compiles
+        small = frame_of(filled_request(case, 1, node.topic_id), case.version)
+        peak_of(node, int(api.key), case.version, small)  # compiles
         peak = peak_of(node, int(api.key), case.version, frame)
         if peak > PER_BYTE * len(frame) + FIXED:
             over.append(f"{case}: {(peak - FIXED) / len(frame):.1f} bytes per byte")

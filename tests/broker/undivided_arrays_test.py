@@ -7,26 +7,25 @@ Zone: real.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from types import FrameType
 from typing import Any
 
 import pytest
+from bench.filled_requests import Path, array_paths
 from tests.handnode import Node
 
 from ottla.broker.large_request import DECODE_US
 from ottla.broker.slicing import TURN_US
 from ottla.errors import ErrorCode
-from ottla.wire.apis import API_TABLE, ApiKey
+from ottla.wire.apis import API_TABLE, Api, ApiKey
 from ottla.wire.codec import decode, encode_bytes
 from ottla.wire.errors import MalformedMessage
 from ottla.wire.limits import MAX_ELEMENTS, SLICE
 from ottla.wire.messages import AlterConfigsRequest, CreateTopicsRequest
-from ottla.wire.schema import OWN_TAG, StructType, struct_class
 from ottla.wire.slices import Elements
 
-Path = tuple[str, ...]
 _BY_ITSELF = "the handler decodes it partition by partition"
 _BYTES = "`Declaration.most_bytes`"
 _COUNTED = "MAX_PARTITIONS_PER_REQUEST is compared with its length first"
@@ -47,16 +46,10 @@ TAKEN_WHOLE = {
 """Arrays without a bound of their own, and what bounds them."""
 
 
-def array_paths(cls: StructType) -> Iterator[tuple[Path, int]]:
-    """Every array of a message, by the names of the fields that lead to it, and its most elements."""
-    for field in cls.FIELDS:
-        if field.tag is not None and field.tag >= OWN_TAG:
-            continue
-        if field.type == "array":
-            yield (field.name,), field.most
-        if field.struct:
-            for path, most in array_paths(struct_class(cls, field)):
-                yield (field.name, *path), most
+def all_arrays(api: Api) -> set[tuple[Path, int]]:
+    """Every array of a request in any version, and its most elements."""
+    versions = range(api.min_version, api.max_version + 1)
+    return {(path, field.most) for version in versions for path, field in array_paths(api.request, version)}
 
 
 def test_arrays_that_are_not_divided_are_bounded(node: Node) -> None:
@@ -67,7 +60,7 @@ def test_arrays_that_are_not_divided_are_bounded(node: Node) -> None:
             continue
         divided = set(declared.parts.request) if declared.parts else {declared.walked} if declared.walked else set()
         prefixes = {path[:depth] for path in divided for depth in range(1, len(path) + 1)}
-        for path, most in array_paths(API_TABLE[key].request):
+        for path, most in all_arrays(API_TABLE[key]):
             if path not in prefixes and most == MAX_ELEMENTS:
                 found.add((ApiKey(key).name, ".".join(path)))
     assert found == TAKEN_WHOLE.keys()
