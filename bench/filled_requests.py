@@ -61,7 +61,7 @@ def filled_request(case: Case, count: int, topic_id: Callable[[str], bytes]) -> 
 
 
 def largest_request(case: Case, size: int, topic_id: Callable[[str], bytes]) -> Any:
-    """Of `size` bytes, or a little more; less if the array may not have so many elements."""
+    """Return a request of about `size` bytes; a shorter one if the array may not have so many elements."""
 
     def size_of(count: int) -> int:
         return len(encode_bytes(filled_request(case, count, topic_id), case.version))

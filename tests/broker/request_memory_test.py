@@ -56,7 +56,7 @@ def frame_of(message: Any, version: int) -> bytearray:
 
 
 def largest_frame(case: Case, node: Node) -> bytearray:
-    """Of `FRAME` bytes, or a little more."""
+    """Return the frame of a request of about `FRAME` bytes."""
     return frame_of(largest_request(case, FRAME, node.topic_id), case.version)
 
 

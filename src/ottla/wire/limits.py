@@ -30,4 +30,4 @@ SLICE_BYTES: Final = 128 * 1024
 NUMBERS_PER_ELEMENT: Final = 32
 """Numbers or uuids of an array that count as one such element."""
 TAGS_PER_ELEMENT: Final = 4
-"""The same of tagged fields, known or not."""
+"""Tagged fields, known or not, that count as one such element."""
