@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.contract.stores import EmbeddedRig, Rig, ServedRig, SimRig, ZooKeeperRig
+from tests.contract.stores import TIMEOUT_MS, EmbeddedRig, Rig, ServedRig, SimRig, ZooKeeperRig
 
 from ottla.seams import Failure, Kind, Node, Op, Session
 
@@ -294,7 +294,7 @@ def test_sessions_have_ids_of_their_own(rig):
 
 
 def test_after_the_end_calls_are_refused_until_there_is_another_session(rig):
-    one = rig.client()
+    one = rig.client(TIMEOUT_MS)
     if isinstance(rig, EmbeddedRig):
         rig.expire(one)
         one.until(EXPIRED)
@@ -353,7 +353,7 @@ def test_a_write_whose_answer_is_lost_is_unknown_and_may_have_happened(wired):
 
 
 def test_a_write_that_never_arrived_is_unknown_too(wired):
-    one, two = wired.client(), wired.client()
+    one, two = wired.client(TIMEOUT_MS), wired.client()
     wired.hold(one)
     outcome = one.begin("submit_ops", "x", [Op("create", "/a")])
     wired.until(lambda: bool(outcome))
@@ -365,7 +365,7 @@ def test_a_write_that_never_arrived_is_unknown_too(wired):
 
 
 def test_what_is_asked_while_suspended_waits_for_the_connection(wired):
-    one = wired.client()
+    one = wired.client(3 * TIMEOUT_MS)
     wired.hold(one)
     one.until(SUSPENDED)
     write = one.begin("submit_ops", "x", [Op("create", "/a")])
@@ -402,7 +402,7 @@ def test_a_read_that_a_lost_connection_leaves_open_is_answered_or_not_done(wired
 @pytest.mark.parametrize("busy", [False, True])
 def test_silence_suspends_then_expires_whatever_the_client_does(wired, requests, answers, busy):
     """A busy client of kazoo alone would not notice before the silence ends."""
-    one, two = wired.client(), wired.client()
+    one, two = wired.client(TIMEOUT_MS), wired.client()
     one.submit(Op("ephemeral", "/me"))
     wired.settle()
     two.get("/me", watch=True)
@@ -440,8 +440,8 @@ def test_a_session_that_the_store_ends_is_over_for_its_client(wired):
 
 
 def test_a_session_lives_as_long_as_its_client_is_heard(wired):
-    one = wired.client()
+    one = wired.client(TIMEOUT_MS)
     one.submit(Op("ephemeral", "/me"))
-    wired.run(3 * 2000)
+    wired.run(3 * TIMEOUT_MS)
     assert one.states == [OPEN]
     assert one.get("/me") is not None

@@ -38,7 +38,9 @@ from ottla.znodes.local_session import LocalSession
 from ottla.znodes.store import EmbeddedStore
 
 TIMEOUT_MS = 2000
-"""Of every session here; tests that wait for its end take that long."""
+"""Of a session whose end a test waits for."""
+LONG_MS = 30_000
+"""Of all other sessions: a busy machine ends none of them."""
 PATIENCE_S = 180
 """The time of a broken world, not a measurement."""
 
@@ -119,7 +121,7 @@ class Client:
 class Rig:
     """One store, and clients."""
 
-    def client(self) -> Client:
+    def client(self, timeout_ms: int = LONG_MS) -> Client:
         """A client with an open session."""
         raise NotImplementedError
 
@@ -163,7 +165,7 @@ class EmbeddedRig(Rig):
     def run_background(self, _budget_ns: int) -> bool:
         return False
 
-    def client(self) -> Client:
+    def client(self, timeout_ms: int = LONG_MS) -> Client:  # it is in the store's own process
         client = Client(self)
         client.store = LocalSession(self.engine, client.on_node, client.on_session).begin_session()
         client.until(Session.OPEN)
@@ -197,7 +199,7 @@ class SimRig(Rig):
         self.ensemble = Ensemble(self.timeline, self.network, self.streams.named_stream("store"))
         self.machines: dict[Client, Machine] = {}
 
-    def client(self) -> Client:
+    def client(self, timeout_ms: int = LONG_MS) -> Client:
         client = Client(self)
         number = len(self.machines)
         machine = self.machines[client] = Machine(
@@ -205,7 +207,7 @@ class SimRig(Rig):
         )
         process = machine.boot_process()
         process.inputs = client
-        client.store = SimStore(process, self.ensemble, TIMEOUT_MS * MS)
+        client.store = SimStore(process, self.ensemble, timeout_ms * MS)
         client.store.start_session()
         client.until(Session.OPEN)
         return client
@@ -258,7 +260,7 @@ class RealRig(Rig):
         self.proxies: dict[Client, Proxy] = {}
         self.stops: list[Callable[[], None]] = []
 
-    def start(self, timeout_ms: int = TIMEOUT_MS, away: bool = False, **settings) -> Client:
+    def start(self, timeout_ms: int = LONG_MS, away: bool = False, **settings) -> Client:
         """A client that has not been told anything yet; `away`: the server refuses it for now."""
         client = Client(self)
         proxy = self.proxies[client] = Proxy(*self.server)
@@ -271,8 +273,8 @@ class RealRig(Rig):
         self.stops += [client.store.close_session, turns.stop_threads, proxy.stop]
         return client
 
-    def client(self) -> Client:
-        client = self.start()
+    def client(self, timeout_ms: int = LONG_MS) -> Client:
+        client = self.start(timeout_ms)
         client.until(Session.OPEN)
         return client
 

@@ -322,7 +322,47 @@ def test_leadership_lost_meanwhile(node, coordinator) -> None:
     node.send_state(2, (1, 2))
     node.send_state(1, (1, 2))
     coordinator.let(node)
-    assert produced(node, place).error_code == ErrorCode.INVALID_TXN_STATE, "the other one may have had a marker"
+    assert produced(node, place).error_code == ErrorCode.NOT_ENOUGH_REPLICAS, "the other one may have had a marker"
+    assert code(node, asking(node, acks=1), 9) is ErrorCode.NONE, "asked again"
+
+
+def test_a_new_epoch_of_the_same_leader_does_not_fail_the_transaction(node, coordinator) -> None:
+    """The controller raises the epoch when a follower's broker is gone. aiokafka would commit without the batch."""
+    node.send_state(1, (1, 2))
+    coordinator.held = []
+    place = node.send(asking(node, acks=1), 9)
+    node.send_state(1, (1,))
+    coordinator.let(node)
+    assert produced(node, place).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert node.partition().log.end_offset == 0
+    assert code(node, asking(node, acks=1), 9) is ErrorCode.NONE
+
+
+def test_a_partition_that_comes_to_this_broker_while_another_is_verified(node, coordinator) -> None:
+    node.create("other")
+    node.send_state(2, (1, 2))
+    two = asking(node, name="other", acks=1)
+    two.topic_data += asking(node).topic_data
+    coordinator.held = []
+    place = node.send(two, 9)
+    node.send_state(1, (1, 2))
+    coordinator.let(node)
+    rows = [topic.partition_responses[0].error_code for topic in node.answer(place).responses]
+    assert rows == [0, ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert code(node, asking(node, acks=1), 9) is ErrorCode.NONE
+
+
+def test_a_transaction_that_ends_here_while_another_partition_is_verified(node, coordinator) -> None:
+    node.create("other")
+    assert code(node, asking(node), 9) is ErrorCode.NONE
+    two = asking(node, name="other")
+    two.topic_data += asking(node, 1).topic_data
+    coordinator.held = []
+    place = node.send(two, 9, Asker())
+    assert codes(node, send(node, marker(epoch=0, version=0))) == [[("t", 0, 0)]]
+    coordinator.let(node)
+    rows = [topic.partition_responses[0].error_code for topic in node.answer(place).responses]
+    assert rows == [0, ErrorCode.NOT_ENOUGH_REPLICAS]
 
 
 def test_a_duplicate_is_not_verified(node, coordinator) -> None:

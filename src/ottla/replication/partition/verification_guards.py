@@ -14,7 +14,7 @@ from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 class VerificationGuard:
     """One verification in progress; requests that need the same one share it."""
 
-    __slots__ = ("adds", "epoch", "holders", "passed", "producer_id")
+    __slots__ = ("adds", "epoch", "holders", "passed", "producer_id", "role_changed")
 
     def __init__(self, producer_id: int = NO_PRODUCER_ID, epoch: int = NO_PRODUCER_EPOCH) -> None:
         self.producer_id = producer_id
@@ -24,6 +24,8 @@ class VerificationGuard:
         """Whether the producer uses transaction version 2."""
         self.passed = False
         """Whether the coordinator has confirmed; set only while the batches of one request are appended."""
+        self.role_changed = False
+        """Whether it is void because the partition changed its role or leader epoch: the producer has to try again."""
 
 
 class VerificationGuards:
@@ -49,7 +51,6 @@ class VerificationGuards:
         """End a request's use of a guard; the last one removes it."""
         guard.passed = False
         guard.holders -= 1
-        # A marker may have voided this guard, and another request have begun one with the same key, which has to stay.
         key = guard.producer_id, guard.epoch
         # A marker may have voided this guard since, and the key may belong to the verification of a later request.
         if not guard.holders and self._asked.get(key) is guard:
@@ -77,5 +78,7 @@ class VerificationGuards:
             del self._asked[key]
 
     def void_all(self) -> None:
-        """Void all verifications after a change of role: another leader may have written markers."""
+        """Void all verifications after a change of role or leader epoch: another leader may have written markers."""
+        for guard in self._asked.values():
+            guard.role_changed = True
         self._asked.clear()

@@ -112,16 +112,29 @@ class Verification:
             yield from wait_for_ever()
         for at, partition, guard in self._waiting:
             code = codes[partition.tp]
-            if code is ErrorCode.NONE:
-                guard.passed = True
-            else:
+            if code is not ErrorCode.NONE:
                 self._refuse_item(at, partition, producer_error(code, self._version))
+            elif guard.role_changed and partition.is_leader:
+                self._refuse_item(at, partition, _unverified_error())
+            else:
+                guard.passed = True
+        self._refuse_unverified(topics)
 
     def end_verification(self) -> None:
         """End the verification: it counts for the appends of this request only."""
         for _, partition, guard in self._waiting:
             partition.leader_role.guards.end_verification(guard)
         self._waiting.clear()
+
+    def _refuse_unverified(self, topics: Topics) -> None:
+        """Refuse batches that begin a transaction now, but did not when the coordinator was asked.
+
+        This broker became the leader of their partition meanwhile, or a marker ended the transaction that was open.
+        """
+        asked = {at for at, _, _ in self._waiting}
+        for at, partition, _ in find_beginnings(self._version, topics, self._items):
+            if at not in asked:
+                self._refuse_item(at, partition, _unverified_error())
 
     def _ask_coordinator(
         self,
@@ -143,6 +156,12 @@ class Verification:
         # So that later batches of the producer get the same error until this one has come again (`sequence_gaps`).
         partition.leader_role.note_refused(records, error, self._clock.now())
         refuse_item(self._items, at, error)
+
+
+def _unverified_error() -> ApiError:
+    # Any error that is not retriable would fail the transaction, or lose records of clients that commit in spite of it.
+    text = "the partition changed while the transaction coordinator was asked; retry"
+    return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
 
 
 def producer_error(code: ErrorCode, version: int) -> ApiError:
