@@ -102,6 +102,16 @@ def test_a_topic_named_twice_or_too_many_partitions_are_refused(node):
     assert node.cluster.image.topics == {}
 
 
+def test_more_partitions_are_refused_by_the_length_of_their_assignments_too(node):
+    """Whatever number of partitions the request names."""
+    make(node, "t")
+    grown = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=2)
+    given = CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(range(12)))
+    for length, code in ((10_000, ErrorCode.INVALID_REPLICA_ASSIGNMENT), (10_001, ErrorCode.POLICY_VIOLATION)):
+        grown.assignments = [given] * length
+        assert node.ask(CreatePartitionsRequest(topics=[grown]), 3).results[0].error_code == code
+
+
 def test_delete_by_id_and_refused_deletions(node):
     topic = make(node, "t")
     state = DeleteTopicsRequest.DeleteTopicState

@@ -207,6 +207,17 @@ def test_listed() -> None:
     assert names() == ["a", "b", "c"]
     assert names(state_filters=["Ongoing"]) == ["a", "b"]
     assert names(state_filters=["Ongoing", "Empty"], producer_id_filters=[1000, 1002]) == ["a", "c"]
+    compared = []
+
+    class Filter(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return int.__eq__(self, other)
+
+    assert names(producer_id_filters=[Filter(number) for number in range(900, 1_002)]) == ["a", "b"]
+    assert len(compared) == 2, "a filter is looked up, not searched, for each transaction"
     assert names(duration_filter=0) == ["a"]
     assert names(duration_filter=1000) == []
     assert names(state_filters=["ongoing"]) == []

@@ -228,7 +228,8 @@ class TopicHandlers:
             if not context.is_allowed(Operation.ALTER, ResourceType.TOPIC, topic.name):
                 done(denied_error(ResourceType.TOPIC))
                 continue
-            whole.count += max(0, topic.count - (len(present.partitions) if present else 0))
+            more = topic.count - (len(present.partitions) if present else 0)
+            whole.count += max(0, more, len(topic.assignments or ()))
             if whole.count > MAX_PARTITIONS_PER_REQUEST:
                 done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many_partitions()))
             else:
