@@ -54,7 +54,8 @@ class Client:
 
 def step(hall: Hall, client: Client, verb: str, number: int) -> None:
     if verb == "join":
-        protocols = (("range", b"%d" % number), ("sticky", b"")) if number % 2 else (("sticky", b""), ("range", b"x"))
+        sticky, ranged = ("sticky", b""), ("range", b"%d" % number)
+        protocols = [(sticky, ranged), (ranged, sticky), (sticky,)][number % 3]
         waiting = hall.joins(client.name, client.member, client.instance, protocols, known=number == 0)
         client.request = ("join", waiting)
     elif verb == "sync" and client.member and client.generation >= 0 and "g" in hall.shard.groups:
@@ -81,6 +82,9 @@ def check(hall: Hall, clients: dict[str, Client]) -> None:
     assert (group.state is GroupState.EMPTY) <= (not group.members)
     if group.state is not GroupState.PREPARING_REBALANCE:
         assert not any(member.join for member in group.members.values()), "nobody waits for nothing"
+    assert group.joined == sum(member.join is not None for member in group.members.values())
+    supported = [{name for name, _ in member.protocols} for member in group.members.values()]
+    assert group.shared_protocols() == (set.intersection(*supported) if supported else set())
     waiting = hall.shard.waiting_tickets()
     for client in clients.values():
         if client.request is not None and not client.request[1].answered:

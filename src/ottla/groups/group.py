@@ -91,6 +91,7 @@ class Group:
         "generation",
         "group_id",
         "in_delay",
+        "joined",
         "leader",
         "members",
         "newcomers",
@@ -99,6 +100,7 @@ class Group:
         "protocol",
         "protocol_type",
         "rebalance_began_ms",
+        "shared",
         "since_ms",
         "state",
         "statics",
@@ -114,6 +116,10 @@ class Group:
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
+        self.joined = 0
+        """The number of members whose JoinGroup waits for the others."""
+        self.shared: frozenset[str] | None = None
+        """The protocols that every member supports; None: not known, `shared_protocols` finds them."""
         self.statics: dict[str, str] = {}
         """instance id → member id (KIP-345)."""
         self.pending: dict[str, None] = {}
@@ -148,7 +154,7 @@ class Group:
     @property
     def all_joined(self) -> bool:
         """Whether every member, and every holder of a pending member id, has joined this rebalance."""
-        return not self.pending and all(member.join is not None for member in self.members.values())
+        return not self.pending and self.joined == len(self.members)
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Check that this is a member, and the current holder of its instance id."""
@@ -171,13 +177,15 @@ class Group:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and not self.shared_protocols().isdisjoint(names)
 
-    def shared_protocols(self) -> set[str]:
-        """The protocols that every member supports."""
-        members = list(self.members.values())
-        shared = {name for name, _ in members[0].protocols} if members else set()
-        for member in members[1:]:
-            shared &= {name for name, _ in member.protocols}
-        return shared
+    def shared_protocols(self) -> frozenset[str]:
+        """The protocols that every member supports. Walks the members once after one has left or changed."""
+        if self.shared is None:
+            members = iter(self.members.values())
+            shared = {name for name, _ in next(members).protocols} if self.members else set()
+            for member in members:
+                shared.intersection_update(name for name, _ in member.protocols)
+            self.shared = frozenset(shared)
+        return self.shared
 
     def select_protocol(self) -> str:
         """The shared protocol with the most votes; each member votes for the first one of its list."""
@@ -228,21 +236,45 @@ class Group:
 
     def put_member(self, member: Member) -> None:
         """Add or replace a member."""
+        self._count_member(self.members.get(member.member_id), member)
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.statics[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id
 
+    def replace_member_id(self, old_id: str, member: Member) -> Member:
+        """Put a member in the place of one with another id, also as leader. Returns the old one."""
+        old = self.members.pop(old_id)
+        self._count_member(old, None)
+        if self.leader == old_id:
+            self.leader = member.member_id
+        self.put_member(member)
+        return old
+
     def remove_member(self, member_id: str) -> Member:
         """Remove a member. If it was the leader, the next member becomes leader."""
         member = self.members.pop(member_id)
+        self._count_member(member, None)
         self.pending_sync.pop(member_id, None)
         if member.instance_id is not None and self.statics.get(member.instance_id) == member_id:
             del self.statics[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
         return member
+
+    def _count_member(self, before: Member | None, after: Member | None) -> None:
+        """Update `joined` and `shared`, so that no JoinGroup has to walk all members."""
+        if before is not None and before.join is not None:
+            self.joined -= 1
+        if after is not None and after.join is not None:
+            self.joined += 1
+        if before is not None and after is not None and before.protocols == after.protocols:
+            return
+        if before is None and after is not None and self.members and self.shared is not None:
+            self.shared &= {name for name, _ in after.protocols}
+        else:
+            self.shared = None
 
     def elect_leader(self) -> bool:
         """Make a member that has joined the leader. Returns False when none has joined."""

@@ -77,8 +77,7 @@ def _has_room(group: Group, member_id: str, max_size: int) -> bool:
         return True
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
-        joined = sum(each.join is not None for each in group.members.values())
-        return joined < max_size or (member is not None and member.join is not None)
+        return group.joined < max_size or (member is not None and member.join is not None)
     return member is not None or len(group.members) < max_size
 
 
@@ -195,11 +194,9 @@ def _replace_static(draft: GroupDraft, command: Join, old_id: str, member_id: st
     group = draft.group
     leader_before, state = group.leader, group.state
     # 1. The new member takes the old one's place: assignment, leadership, missing SyncGroup.
-    old = group.members.pop(old_id)
-    fresh = _new_member(command, member_id)._replace(assignment=old.assignment)
-    group.put_member(fresh)
-    # The old member was not taken out by `remove_member`, which would have made another member the leader.
-    group.leader = member_id if leader_before == old_id else leader_before
+    fresh = _new_member(command, member_id)._replace(assignment=group.members[old_id].assignment)
+    # `remove_member` would make another member the leader.
+    old = group.replace_member_id(old_id, fresh)
     if old_id in group.pending_sync:
         del group.pending_sync[old_id]
         group.pending_sync[member_id] = None
