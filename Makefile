@@ -67,9 +67,9 @@ soak: MINUTES = 120
 soak: $(VENV)/.test  ## two hours of mixed load on three brokers with faults (MINUTES=, RATE=, SEED=; needs root)
 	@$(BIN)/python -m testbench.soak --minutes $(MINUTES) $(if $(RATE),--rate $(RATE)) $(if $(SEED),--seed $(SEED))
 
-chaos: $(VENV)/.test  ## three brokers on both engines, 30 minutes of faults each (MINUTES=, SEED=; needs root)
+chaos: $(VENV)/.test  ## three brokers, plain and secured, 30 minutes of faults on each engine (MINUTES=, SEED=; needs root)
 	@testbench/setup
-	@for engine in embedded zookeeper; do \
+	@for engine in embedded zookeeper secured; do \
 	  $(BIN)/python -m testbench.chaos --engine $$engine --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) || exit 1; \
 	done
 

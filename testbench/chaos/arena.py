@@ -3,7 +3,8 @@
 Zone: real. Other modules choose the faults.
 
 Engines: `embedded` is `ottla up` on one host; `zookeeper` is three Ottla brokers and a ZooKeeper ensemble, six hosts;
-`kafka` is three Apache Kafka nodes, to try the harness itself. Host 0 always has the clients.
+`secured` is the same with TLS, SCRAM and ACLs, between brokers too, and a digest at ZooKeeper; `kafka` is three Apache
+Kafka nodes, to try the harness itself. Host 0 always has the clients.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from testbench.apache_kafka.cluster import KafkaCluster
+from testbench.chaos.secured import BROKER_USER, Secured
 from testbench.cluster import Broker, OttlaOnZooKeeper, OttlaUp
 from testbench.disk import Volume
 from testbench.network import Host, Network
 from testbench.process import COMPLAINT, ManagedProcess
 from testbench.zookeeper import ZooKeeper
 
-ENGINES = ("embedded", "zookeeper", "kafka")
+ENGINES = ("embedded", "zookeeper", "secured", "kafka")
 BROKERS = 3
 DISK_MIB = 4096
 SESSION_MS = 2_000
@@ -71,6 +73,7 @@ class Arena:
         """`spare`: brokers of `zookeeper` have two disks, and a log directory on each."""
         assert engine == "zookeeper" or not spare
         self.engine = engine
+        self.secured: Secured | None = None
         self.directory = directory
         self.network: Network
         self.disks: list[Volume] = []
@@ -92,10 +95,17 @@ class Arena:
             data = [self._disk(stack, index, "disk", self.disks) for index in range(BROKERS)]
             if self._spare:
                 self._more = [self._disk(stack, index, "spare", self.spares) for index in range(BROKERS)]
-            start = {"embedded": self._embedded, "zookeeper": self._zookeeper, "kafka": self._kafka}[self.engine]
+            start = {
+                "embedded": self._embedded,
+                "zookeeper": self._zookeeper,
+                "secured": self._zookeeper,
+                "kafka": self._kafka,
+            }[self.engine]
             start(stack, data)
             stack.enter_context(self.client.entered())
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 3_000})
+            login = self.secured.librdkafka(BROKER_USER) if self.secured else {}
+            where = {"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 3_000}
+            self._admin = AdminClient(where | login)
             self._closing = stack.pop_all()
         return self
 
@@ -148,6 +158,10 @@ class Arena:
                 more=self._more,
             )
             stack.callback(cluster.stop)
+            if self.engine == "secured":
+                self.secured = Secured(self.directory / "secured", [host.address for host in broker_hosts])
+                for broker in cluster.brokers:
+                    broker.configure(self.secured.broker_settings(broker.bootstrap))
             cluster.start()
         self.brokers, self.stores, self.bootstrap = list(cluster.brokers), list(ensemble.servers), cluster.bootstrap
 
@@ -176,15 +190,17 @@ class Arena:
     @property
     def store_hosts(self) -> list[Host]:
         """One per ZooKeeper server."""
-        return self.network.hosts[1 + BROKERS :] if self.engine == "zookeeper" else []
+        return self.network.hosts[1 + BROKERS :] if self.engine in ("zookeeper", "secured") else []
 
     def data_of(self, index: int) -> list[Path]:
         """The log directories of a broker."""
         return [self.brokers[index].data, *self._more[index : index + 1]]
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Create the topic, with three replicas and min.insync.replicas=2."""
+        """Create the topic, with three replicas and min.insync.replicas=2. Clients may use it, as group of its name."""
         assert self._admin is not None
+        if self.secured is not None:
+            self.secured.admit_clients(self.bootstrap, name, name)
         topic = NewTopic(name, partitions, BROKERS, config={"min.insync.replicas": "2"})
         self._admin.create_topics([topic], operation_timeout=30)[name].result(60)
 
@@ -209,12 +225,12 @@ class Arena:
         )
 
     def complaints(self) -> Iterator[str]:
-        """Tracebacks and other forbidden lines in the logs of Ottla's servers."""
+        """Tracebacks, passwords and other forbidden lines in the logs of Ottla's servers."""
         if self.engine == "kafka":
             return
         for log in sorted({*self.directory.glob("up/**/*.log"), *self.directory.glob("brokers/*.log")}):
             if "disk-" in str(log.resolve()) or not log.is_file():
                 continue
             for number, line in enumerate(log.read_text(errors="replace").splitlines(), start=1):
-                if COMPLAINT.search(line):
+                if COMPLAINT.search(line) or (self.secured is not None and self.secured.is_secret(line)):
                     yield f"{log.relative_to(self.directory)}:{number}: {line}"

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from testbench.chaos.arena import Arena
+from testbench.chaos.login import LOGIN
 from testbench.java_program import command as java_command
 
 HERE = Path(__file__).parent
@@ -22,8 +23,10 @@ LINE_MAX = 200
 class Client:
     """One client process, which prints its counts on standard output, and ends when its standard input ends."""
 
-    def __init__(self, name: str, command: list[str], arena: Arena) -> None:
+    def __init__(self, name: str, command: list[str], arena: Arena, library: str) -> None:
+        """`library`: librdkafka or java, which have different settings of logins."""
         self.name = name
+        login = {LOGIN: str(arena.secured.login_file(library))} if arena.secured else {}
         self.out = arena.directory / f"{name}.out"
         """The file that it writes at its end."""
         self._said = arena.directory / f"{name}.counts"
@@ -35,6 +38,7 @@ class Client:
                 stdout=said,
                 stderr=errors,
                 process_group=0,
+                env=os.environ | login,
             )
 
     def counts(self) -> list[int]:
@@ -90,11 +94,12 @@ class Clients:
         self.producers: dict[int, Client] = {}
         self.consumers: list[Client] = []
         try:
-            for number, command in enumerate([self._python("producer.py")] * 2 + [self._java("produce")]):
+            python, java = (self._python("producer.py"), "librdkafka"), (self._java("produce"), "java")
+            for number, (command, library) in enumerate([python, python, java]):
                 words = [*command, str(number), str(rate / 3)]
-                self.producers[number] = Client(f"producer-{number}", words, arena)
+                self.producers[number] = Client(f"producer-{number}", words, arena, library)
             self.consumers.append(self.read("consumer-librdkafka"))
-            self.consumers.append(Client("consumer-java", self._java("consume"), arena))
+            self.consumers.append(Client("consumer-java", self._java("consume"), arena, "java"))
         except BaseException:
             self.kill()
             raise
@@ -107,7 +112,7 @@ class Clients:
 
     def read(self, name: str) -> Client:
         """One more consumer, from the beginning."""
-        return Client(name, self._python("consumer.py"), self._arena)
+        return Client(name, self._python("consumer.py"), self._arena, "librdkafka")
 
     def acknowledged(self) -> dict[int, int]:
         """Producer → records acknowledged so far."""

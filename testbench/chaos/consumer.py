@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from testbench.chaos.login import login_settings
 from testbench.chaos.producer import end_of_input
 from testbench.chaos.values import NOTE, parse
 
@@ -45,7 +46,7 @@ class Consuming:
         self.count = 0
         self._next = dict.fromkeys(range(partitions), 0)
         self._notes = notes
-        self._client = confluent_kafka.Consumer({**SETTINGS, "bootstrap.servers": bootstrap})
+        self._client = confluent_kafka.Consumer({**SETTINGS, **login_settings(), "bootstrap.servers": bootstrap})
         self._client.assign([TopicPartition(topic, index, 0) for index in self._next])
 
     def read(self, wait_s: float = 0.2) -> None:

@@ -368,6 +368,7 @@ WEIGHTS: dict[str, dict[str, int]] = {
     },
 }  # fmt: skip
 """Engine → kind → weight."""
+WEIGHTS["secured"] = WEIGHTS["zookeeper"]
 FLUSHED = {"power_cut": 0, "power_cut_all": 4}
 """The weights where every broker flushes before it acknowledges."""
 

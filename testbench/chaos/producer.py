@@ -18,6 +18,7 @@ import confluent_kafka
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from testbench.chaos.login import login_settings
 from testbench.chaos.values import ACKNOWLEDGED, FAILED, value
 
 SAY_S = 0.2
@@ -49,7 +50,7 @@ class Producing:
         self.acknowledged = 0
         self.failed = 0
         self._client = confluent_kafka.Producer(
-            {**SETTINGS, "bootstrap.servers": bootstrap, "error_cb": self._on_error}
+            {**SETTINGS, **login_settings(), "bootstrap.servers": bootstrap, "error_cb": self._on_error}
         )
 
     def _on_error(self, error: confluent_kafka.KafkaError) -> None:

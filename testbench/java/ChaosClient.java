@@ -62,8 +62,14 @@ public final class ChaosClient {
     }
 
     /** What both clients are told. Time-outs are short so that a request lost in a cut is repeated soon. */
-    private static Properties common(String bootstrap) {
+    private static Properties common(String bootstrap) throws IOException {
         Properties settings = new Properties();
+        String login = System.getenv("CHAOS_LOGIN");
+        if (login != null) {
+            try (var lines = Files.newBufferedReader(Path.of(login))) {
+                settings.load(lines);
+            }
+        }
         settings.put("bootstrap.servers", bootstrap);
         settings.put("request.timeout.ms", "5000");
         settings.put("metadata.max.age.ms", "10000");

@@ -1,4 +1,4 @@
-"""A short dose of chaos on both engines; `make chaos` gives the long one."""
+"""A short dose of chaos on each engine; `make chaos` gives the long one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MINUTES, FAULTS = 0.7, 8
 """A quiet machine makes a dozen faults in this time; a busy one takes longer for the fewest."""
 
 
-@pytest.mark.parametrize("engine", ["embedded", "zookeeper"])
+@pytest.mark.parametrize("engine", ["embedded", "zookeeper", "secured"])
 def test_no_acknowledged_record_is_lost(engine: str, tmp_path: Path) -> None:
     lines: list[str] = []
     try:
