@@ -104,4 +104,12 @@ class ClientMetricsConfig:
 
 
 GROUP_ROWS: Final[Mapping[str, Row]] = {row.name: row for row in rows_of(GroupConfig)}
+GROUP_BROKER_KEYS: Final[Mapping[str, str]] = {
+    "consumer.session.timeout.ms": "group.consumer.session.timeout.ms",
+    "consumer.heartbeat.interval.ms": "group.consumer.heartbeat.interval.ms",
+    "share.session.timeout.ms": "group.share.session.timeout.ms",
+    "share.heartbeat.interval.ms": "group.share.heartbeat.interval.ms",
+    "share.record.lock.duration.ms": "group.share.record.lock.duration.ms",
+}
+"""The broker's key that has the default of a group's key, as DescribeConfigs names it."""
 CLIENT_METRICS_ROWS: Final[Mapping[str, Row]] = {row.name: row for row in rows_of(ClientMetricsConfig)}

@@ -167,6 +167,22 @@ def test_settings_of_brokers(both: BothBrokers, which: tuple[str, ...]) -> None:
     assert "InvalidRequestException" in found[1]  # see docs/skipped.md
 
 
+def test_settings_of_groups(both: BothBrokers) -> None:
+    if both.version == "3.9.1":
+        pytest.skip("this version of the tool does not know groups")
+    group = ("--entity-type", "groups", "--entity-name", f"group-{both.version}")
+    settings = "consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000"
+    both.change("kafka-configs", "--alter", *group, "--add-config", settings)
+    shown = both.show("kafka-configs", "--describe", *group)
+    assert "consumer.session.timeout.ms=50000 sensitive=false" in shown
+    assert "consumer.heartbeat.interval.ms=6000 sensitive=false" in shown
+    both.show("kafka-configs", "--describe", "--entity-type", "groups")
+    for wrong in ("consumer.session.timeout.ms=x", "speed=1"):
+        both.change("kafka-configs", "--alter", *group, "--add-config", wrong, fails=True)
+    both.change("kafka-configs", "--alter", *group, "--delete-config", re.sub(r"=[^,]+", "", settings))
+    assert "consumer.session.timeout.ms=50000" not in both.show("kafka-configs", "--describe", *group)
+
+
 # -- kafka-delegation-tokens -------------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from ottla.cluster.configs import (
     replace_config,
 )
 from ottla.cluster.entities.entity_reader import CLIENT_METRICS, GROUPS
-from ottla.config.resources import CLIENT_METRICS_ROWS, GROUP_ROWS
+from ottla.config.resources import CLIENT_METRICS_ROWS, GROUP_BROKER_KEYS, GROUP_ROWS
 from ottla.config.rows import ConfigError, Row, parse_value, render_value
 from ottla.errors import ApiError, ErrorCode
 from ottla.znodes.entity_nodes import decode_name, encode_name, fault_of_entity_name
@@ -119,7 +119,8 @@ def _check_value(resource: Resource, key: str, text: str) -> None:
 
 def _described(row: Row, stored: str | None, source: ConfigSource) -> DescribedConfig:
     default = render_value(row.default)
-    synonyms = [] if default is None else [Synonym(row.name, default, ConfigSource.DEFAULT_CONFIG)]
+    broker_key = GROUP_BROKER_KEYS.get(row.name, row.name)
+    synonyms = [] if default is None else [Synonym(broker_key, default, ConfigSource.DEFAULT_CONFIG)]
     if stored is None:
         return DescribedConfig(row, default, ConfigSource.DEFAULT_CONFIG, False, tuple(synonyms))
     return DescribedConfig(row, stored, source, False, (Synonym(row.name, stored, source), *synonyms))
