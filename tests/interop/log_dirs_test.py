@@ -54,7 +54,7 @@ def test_a_replica_moves_under_load_and_through_a_restart(kafka, node, tmp_path:
     file = tmp_path / "plan.json"
     file.write_text(json.dumps({"version": 1, "partitions": [plan]}))
     words = ("--reassignment-json-file", str(file))
-    said = kafka(at, "kafka-reassign-partitions", "--execute", *words, "--replica-alter-log-dirs-throttle", "400000")
+    said = kafka(at, "kafka-reassign-partitions", "--execute", *words, "--replica-alter-log-dirs-throttle", "50000")
     assert f"Successfully started moving log directory to {other}" in said
     said = kafka(at, "kafka-reassign-partitions", "--verify", *words, "--preserve-throttles")
     assert "is still in progress" in said

@@ -5,6 +5,7 @@ Zone: real.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -20,6 +21,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+
+from ottla.server.supervisor.supervisor import Keeper
 
 pytestmark = pytest.mark.slow
 
@@ -283,6 +286,21 @@ def test_a_broker_that_cannot_start_is_named_and_nothing_is_left_running(up, tmp
     assert "broker 2: " in one.said
     assert "Traceback" not in one.said
     assert not list(one.data.glob("**/pid"))
+
+
+def test_a_broker_that_failed_is_not_taken_for_one_that_starts():
+    """On a busy machine it is started again before whoever waits for it goes on: `up` said that all were ready."""
+
+    async def wait() -> str:
+        keeper = Keeper(1, 0)
+        waiting = asyncio.ensure_future(keeper.wait_for_state("ready", "down"))
+        await asyncio.sleep(0)
+        keeper.change_state("down")
+        await asyncio.wait((waiting,))
+        keeper.change_state("starting")
+        return await waiting
+
+    assert asyncio.run(wait()) == "down"
 
 
 def test_fewer_brokers_than_there_is_data_of_is_refused(up):

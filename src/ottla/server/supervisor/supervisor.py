@@ -87,12 +87,13 @@ class Keeper:
         self.state = state
         self.changed.set()
 
-    async def wait_for_state(self, *states: str) -> None:
-        """Wait for one of these states."""
+    async def wait_for_state(self, *states: str) -> str:
+        """Wait for one of these states, and return it. When the caller goes on, the broker may have another one."""
         while self.state not in states:
             # No other task runs between this line and `wait`, so a change of the state cannot be missed.
             self.changed.clear()
             await self.changed.wait()
+        return self.state
 
     @property
     def status_row(self) -> dict[str, Any]:
@@ -242,7 +243,7 @@ class Supervisor:
                 if not ready.done():
                     ready.cancel()
                     return
-                if keeper.state == "down":
+                if ready.result() == "down":
                     raise Failure(Kind.NOT_DONE, f"broker {keeper.broker}: {keeper.why or 'ended while it started'}")
         finally:
             stop.cancel()
