@@ -88,7 +88,7 @@ class Keeper:
         self.changed.set()
 
     async def wait_for_state(self, *states: str) -> str:
-        """Wait for one of these states, and return it. When the caller goes on, the broker may have another one."""
+        """Wait for one of these states, and return it. The broker may have another one when the caller runs."""
         while self.state not in states:
             # No other task runs between this line and `wait`, so a change of the state cannot be missed.
             self.changed.clear()
