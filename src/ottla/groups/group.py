@@ -78,6 +78,11 @@ class Member(NamedTuple):
     is_new: bool = False
     """It does not have its member id yet: until then its session time-out is `NEW_MEMBER_MS`."""
 
+    @property
+    def protocol_names(self) -> list[str]:
+        """The protocols that it supports, the preferred one first."""
+        return [name for name, _ in self.protocols]
+
     def metadata_for(self, protocol: str | None) -> bytes:
         """The metadata that it sent for a protocol; empty for a protocol that it does not support."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
@@ -181,9 +186,9 @@ class Group:
         """The protocols that every member supports. Walks the members once after one has left or changed."""
         if self.shared is None:
             members = iter(self.members.values())
-            shared = {name for name, _ in next(members).protocols} if self.members else set()
+            shared = set(next(members).protocol_names) if self.members else set()
             for member in members:
-                shared.intersection_update(name for name, _ in member.protocols)
+                shared.intersection_update(member.protocol_names)
             self.shared = frozenset(shared)
         return self.shared
 
@@ -269,10 +274,10 @@ class Group:
             self.joined -= 1
         if after is not None and after.join is not None:
             self.joined += 1
-        if before is not None and after is not None and before.protocols == after.protocols:
+        if before is not None and after is not None and before.protocol_names == after.protocol_names:
             return
         if before is None and after is not None and self.members and self.shared is not None:
-            self.shared &= {name for name, _ in after.protocols}
+            self.shared = self.shared.intersection(after.protocol_names)
         else:
             self.shared = None
 
