@@ -23,7 +23,7 @@ LINE_MAX = 200
 class Client:
     """One client process, which prints its counts on standard output, and ends when its standard input ends."""
 
-    def __init__(self, name: str, command: list[str], arena: Arena, library: str) -> None:
+    def __init__(self, name: str, command: list[str], arena: Arena, library: str = "librdkafka") -> None:
         """`library`: librdkafka or java, which have different settings of logins."""
         self.name = name
         login = {LOGIN: str(arena.secured.login_file(library))} if arena.secured else {}
@@ -112,7 +112,7 @@ class Clients:
 
     def read(self, name: str) -> Client:
         """One more consumer, from the beginning."""
-        return Client(name, self._python("consumer.py"), self._arena, "librdkafka")
+        return Client(name, self._python("consumer.py"), self._arena)
 
     def acknowledged(self) -> dict[int, int]:
         """Producer → records acknowledged so far."""
