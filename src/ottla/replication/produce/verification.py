@@ -82,7 +82,7 @@ def beginning_producer(partition: Partition, records: memoryview, adds: bool) ->
 class Verification:
     """The batches of one request that a coordinator has to confirm."""
 
-    __slots__ = ("_clock", "_items", "_version", "_waiting")
+    __slots__ = ("_clock", "_has_waited", "_items", "_version", "_waiting")
 
     def __init__(self, clock: Clock, version: int, items: list[BatchItem]) -> None:
         """`version`: of Produce. Refused items are replaced by their errors."""
@@ -90,6 +90,8 @@ class Verification:
         self._version = version
         self._items = items
         self._waiting: PartitionSlots = []
+        self._has_waited = False
+        """Whether the coordinator's answer came in a later turn."""
 
     def verify_batches(self, verifier: Verifier, transactional_id: str, topics: Topics) -> Script[None]:
         """Ask the coordinator about the items that begin a transaction. `end_verification` has to follow in any case,
@@ -118,7 +120,8 @@ class Verification:
                 self._refuse_item(at, partition, _unverified_error())
             else:
                 guard.passed = True
-        self._refuse_unverified(topics)
+        if self._has_waited:
+            self._refuse_unverified(topics)
 
     def end_verification(self) -> None:
         """End the verification: it counts for the appends of this request only."""
@@ -147,7 +150,9 @@ class Verification:
         add = self._version >= ADDING_VERSION
         tps = [partition.tp for partition in partitions]
         codes = verifier.ask_at_once(VerificationRequest(transactional_id, *producer, tps, add, done))
-        if codes is not None:
+        if codes is None:
+            self._has_waited = True
+        else:
             done(codes)
 
     def _refuse_item(self, at: int, partition: Partition, error: ApiError) -> None:
