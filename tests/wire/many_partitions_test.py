@@ -10,7 +10,7 @@ import pytest
 from ottla.wire.codec import decode, encode, encode_bytes
 from ottla.wire.errors import MalformedMessage
 from ottla.wire.hot import MANY, ManyPartitions, decode_fetch, decode_produce, encode_fetch
-from ottla.wire.many_partitions import FetchPieces, FetchWalk, ProduceWalk, read_chunks
+from ottla.wire.many_partitions import TAGS, FetchPieces, FetchWalk, ProduceWalk, read_chunks
 from ottla.wire.messages import FetchRequest, FetchResponse, ProduceRequest
 from ottla.wire.primitives import uvarint
 
@@ -118,8 +118,25 @@ def test_tags_count_as_partitions(partitions: int, is_whole: bool) -> None:
     else:
         with pytest.raises(ManyPartitions):
             decode_produce(9)(memoryview(body), 0)
-    entries = [entry for entry in ProduceWalk(9, memoryview(body), 0).walk_entries() if entry]
-    assert entries == [("t", 1, b"x")] * (partitions + 1)
+    walked = list(ProduceWalk(9, memoryview(body), 0).walk_entries())
+    assert [entry for entry in walked if entry] == [("t", 1, b"x")] * (partitions + 1)
+    assert len(walked) >= partitions * 10_000 // TAGS
+    assert walked[1 : 1 + 10_000 // TAGS] == [None] * (10_000 // TAGS) or not partitions, "they end slices themselves"
+
+
+def test_tags_of_a_fetch_count_as_partitions() -> None:
+    """Each tag section is of 10,000 tags, so slices end within one."""
+    tags = uvarint(10_000) + b"".join(uvarint(tag) + b"\0" for tag in range(10_000))
+    row = FetchRequest.FetchPartition(partition=3)
+    topic = FetchRequest.FetchTopic(topic="t", partitions=[row])
+    plain = encode_bytes(FetchRequest(topics=[topic], max_bytes=9), 12)
+    at = plain.rindex(b"\0\0\1\1\0")  # tags of the partition and of the topic, nothing forgotten, no rack, no tags
+    frame = memoryview(plain[:at] + tags + tags + plain[at + 2 :])
+    walk = FetchWalk(12, frame, 0)
+    runs = list(walk.walk_runs(4))
+    assert [each[1] for run in runs for each in run] == [3]
+    assert len(runs) >= 2 * 10_000 // TAGS
+    assert list(read_chunks(walk.walk_forgotten(), 4)) == []
 
 
 def test_partitions_without_tags_are_read_many_at_a_time() -> None:

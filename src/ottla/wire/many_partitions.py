@@ -21,7 +21,7 @@ from ottla.wire.primitives import read_string_length, read_tag, read_tag_count, 
 T = TypeVar("T")
 Entry = tuple[str | bytes, int, memoryview | None]
 """As in `hot_produce`."""
-_TAGS: Final = 16
+TAGS: Final = 2
 """Number of tags that take as long to read as a partition."""
 _int16: Final = struct.Struct(">h").unpack_from
 _int32: Final = struct.Struct(">i").unpack_from
@@ -41,14 +41,13 @@ def read_chunks(items: Iterable[T | None], size: int) -> Iterator[list[T]]:
 class _Reader:
     """A position in a frame."""
 
-    __slots__ = ("extra", "flexible", "pos", "view")
+    __slots__ = ("flexible", "pos", "tags_per_unit", "view")
 
     def __init__(self, view: memoryview, pos: int, *, flexible: bool) -> None:
         self.view = view
         self.pos = pos
         self.flexible = flexible
-        self.extra = 0
-        """Tags read so far, in units of partitions."""
+        self.tags_per_unit = TAGS
 
     def read_number(self, read: struct.Struct) -> int:
         (value,) = read.unpack_from(self.view, self.pos)
@@ -107,23 +106,25 @@ class _Reader:
         if not self.flexible:
             return
         count, self.pos = read_tag_count(self.view, self.pos, len(self.view))
-        self.extra += count // _TAGS
         tag = -1
         for _ in range(count):
             tag, begin, self.pos = read_tag(self.view, self.pos, len(self.view), tag)
             yield tag, begin
 
-    def skip_tags(self) -> None:
-        if self.flexible and self.view[self.pos] == 0:
-            self.pos += 1
-        else:
-            for _ in self.read_tags():
-                pass
+    def skip_tags(self) -> Iterator[None]:
+        """Skip tagged fields. A None for each unit of work: a partition may have 10,000 of them, so slices end here."""
+        if self.has_tags():
+            for number, _ in enumerate(self.read_tags(), 1):
+                if not number % self.tags_per_unit:
+                    yield None
 
-    def pending_units(self) -> Iterator[None]:
-        """A None for each unit of work that was not a partition, so that slices count it."""
-        extra, self.extra = self.extra, 0
-        yield from (None for _ in range(extra))
+    def has_tags(self) -> bool:
+        """Whether there are tagged fields here; skips an empty section of them."""
+        if not self.flexible:
+            return False
+        has_some = self.view[self.pos] != 0
+        self.pos += not has_some
+        return has_some
 
 
 _BYTE: Final = struct.Struct(">b")
@@ -150,23 +151,24 @@ class ProduceWalk:
         self.timeout_ms = reader.read_number(_INT)
         self._body = reader.pos
 
-    def walk_entries(self) -> Iterator[Entry | None]:
-        """The partitions; None after work that was not a partition. Iterate by `read_chunks`."""
+    def walk_entries(self, tags_per_unit: int = TAGS) -> Iterator[Entry | None]:
+        """The partitions; None after work that was not a partition. Iterate by `read_chunks`.
+
+        `tags_per_unit`: how many tags cost the caller as much time as a partition.
+        """
         reader = self._reader
-        reader.pos = self._body
+        reader.pos, reader.tags_per_unit = self._body, tags_per_unit
         for _ in range(reader.read_count("ProduceRequest.topic_data")):
             name = reader.read_name("ProduceRequest.topic_data.name", by_id=self._version >= 13)
             yield None
             for _ in range(reader.read_count("ProduceRequest.partition_data")):
                 index = reader.read_number(_INT)
                 records = reader.read_records()
-                reader.skip_tags()
+                if reader.has_tags():
+                    yield from reader.skip_tags()
                 yield name, index, records
-                if reader.extra:
-                    yield from reader.pending_units()
-            reader.skip_tags()
-            yield from reader.pending_units()
-        reader.skip_tags()
+            yield from reader.skip_tags()
+        yield from reader.skip_tags()
 
 
 def has_many_entries(version: int, view: memoryview, pos: int, most: int) -> bool:
@@ -227,8 +229,7 @@ class FetchWalk:
                 else:
                     yield from self._one_by_one(name, min(left, size))
                 left -= min(left, size)
-            reader.skip_tags()
-            yield from ([] for _ in reader.pending_units())
+            yield from ([] for _ in reader.skip_tags())
 
     def _read_run(self, name: str | bytes, count: int) -> list[Wanted]:
         """Decode `count` partitions at once; returns none if one of them has tags."""
@@ -260,9 +261,8 @@ class FetchWalk:
             (row,) = self._row.iter_unpack(reader.take_bytes(self._row.size, "FetchRequest.partitions"))
             # The layout ends with the number of tags, which `skip_tags` reads as well.
             reader.pos -= 1
-            reader.skip_tags()
+            yield from ([] for _ in reader.skip_tags())
             yield [(name, *row)]
-            yield from ([] for _ in reader.pending_units())
 
     def walk_forgotten(self) -> Iterator[tuple[str | bytes, int] | None]:
         """The forgotten partitions. Iterate after `walk_runs`, by `read_chunks`; sets the last fields at its end."""
@@ -272,8 +272,7 @@ class FetchWalk:
             yield None
             for _ in range(reader.read_count("FetchRequest.forgotten_topics_data.partitions")):
                 yield name, reader.read_number(_INT)
-            reader.skip_tags()
-            yield from reader.pending_units()
+            yield from reader.skip_tags()
         if version >= 11:
             self.rack_id = reader.read_text("FetchRequest.rack_id") or ""
         for tag, begin in reader.read_tags():

@@ -27,6 +27,8 @@ APPENDED: Final = 125
 """Partitions appended and answered per step."""
 _READ_US: Final = 2_000
 _APPEND_US: Final = 4_000
+_TAGS: Final = 32
+"""Tagged fields that are read again in the time in which a partition is appended and answered."""
 _TEXTS: Final = 500
 """Refused partitions whose response has a text and a leader. With more, the response would outgrow the request."""
 
@@ -62,7 +64,7 @@ class LargeProduce:
         deadline_ms = self._now_ms() + max(0, walk.timeout_ms)
         joined = Joined(ProduceResponse, version, ("responses", "partition_responses"))
         joined.add_response(ProduceResponse())
-        for items in read_chunks(walk.walk_entries(), APPENDED):
+        for items in read_chunks(walk.walk_entries(_TAGS), APPENDED):
             # One deadline for the whole request: each slice gets what the slices before it have left.
             left_ms = max(0, deadline_ms - self._now_ms())
             script = self._slow.answer_slice(slot, version, (walk.transactional_id, walk.acks, left_ms, items))
