@@ -12,7 +12,7 @@ Zone: pure. The random start is an argument.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -66,16 +66,30 @@ def assign_replicas(
 def _assign_plain(
     partitions: int, factor: int, brokers: Sequence[int], start: Start, first_partition: int
 ) -> Assignment:
+    def place(first: int, shift: int) -> tuple[int, ...]:
+        others = [brokers[_follower_index(first, shift, j, len(brokers))] for j in range(factor - 1)]
+        return brokers[first], *others
+
+    return _rotate(partitions, len(brokers), start, first_partition, place)
+
+
+def _rotate(
+    partitions: int, brokers: int, start: Start, first_partition: int, place: Callable[[int, int], tuple[int, ...]]
+) -> Assignment:
+    """The replicas of each partition: `place` of the index of the first one, and of the distance of the second."""
     assignment = []
+    placed: dict[tuple[int, int], tuple[int, ...]] = {}  # few differ, so partitions share them
     shift = start.shift
     for partition in range(first_partition, first_partition + partitions):
         # After each round: otherwise the followers of one broker's partitions would all be on the same brokers, which
         # would get all its load when it fails.
-        if partition > 0 and partition % len(brokers) == 0:
+        if partition > 0 and partition % brokers == 0:
             shift += 1
-        first = (partition + start.first) % len(brokers)
-        others = [brokers[_follower_index(first, shift, j, len(brokers))] for j in range(factor - 1)]
-        assignment.append((brokers[first], *others))
+        key = (partition + start.first) % brokers, shift % max(1, brokers - 1)
+        replicas = placed.get(key)
+        if replicas is None:
+            replicas = placed[key] = place(*key)
+        assignment.append(replicas)
     return assignment
 
 
@@ -89,14 +103,11 @@ def _assign_with_racks(
 ) -> Assignment:
     order = alternate_racks(racks)
     rack_count = len(set(racks.values()))
-    assignment = []
-    shift = start.shift
-    for partition in range(first_partition, first_partition + partitions):
-        if partition > 0 and partition % len(order) == 0:
-            shift += 1
-        first = (partition + start.first) % len(order)
-        assignment.append(_spread_order(order, racks, rack_count, factor, first, shift))
-    return assignment
+
+    def place(first: int, shift: int) -> tuple[int, ...]:
+        return _spread_order(order, racks, rack_count, factor, first, shift)
+
+    return _rotate(partitions, len(order), start, first_partition, place)
 
 
 def _spread_order(

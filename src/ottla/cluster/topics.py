@@ -35,6 +35,7 @@ from ottla.seams import Op
 MAX_NAME: Final = 249
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
 """Limit of new partitions in one request, as in Kafka's controller."""
+_new = tuple.__new__  # a third of the time of the class's own
 STEP_PARTITIONS: Final = 250
 """Partitions per multi. With two nodes each, a multi is far below a store's limit and a few milliseconds of work."""
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
@@ -219,8 +220,8 @@ def plan_growth(
 def first_states(assignment: Assignment, first_partition: int = 0) -> tuple[PartitionImage, ...]:
     """The states of new partitions: the first replica leads with epoch 0, all replicas are in sync."""
     return tuple(
-        PartitionImage(first_partition + index, replicas[0], 0, replicas, replicas)
-        for index, replicas in enumerate(assignment)
+        _new(PartitionImage, (partition, replicas[0], 0, replicas, replicas, 0, (), (), ()))
+        for partition, replicas in enumerate(assignment, first_partition)
     )
 
 
