@@ -82,7 +82,7 @@ def check(hall: Hall, clients: dict[str, Client]) -> None:
     assert (group.state is GroupState.EMPTY) <= (not group.members)
     if group.state is not GroupState.PREPARING_REBALANCE:
         assert not any(member.join for member in group.members.values()), "nobody waits for nothing"
-    assert group.joined == sum(member.join is not None for member in group.members.values())
+    assert group.awaiting_join == sum(member.join is not None for member in group.members.values())
     supported = [{name for name, _ in member.protocols} for member in group.members.values()]
     assert group.shared_protocols() == (set.intersection(*supported) if supported else set())
     waiting = hall.shard.waiting_tickets()

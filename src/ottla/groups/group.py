@@ -92,11 +92,12 @@ class Group:
     """A group. Only a draft is changed, and only by the decisions of this package."""
 
     __slots__ = (
+        "_shared_protocols",
+        "awaiting_join",
         "delay_left_ms",
         "generation",
         "group_id",
         "in_delay",
-        "joined",
         "leader",
         "members",
         "newcomers",
@@ -105,7 +106,6 @@ class Group:
         "protocol",
         "protocol_type",
         "rebalance_began_ms",
-        "shared",
         "since_ms",
         "state",
         "statics",
@@ -121,9 +121,9 @@ class Group:
         self.protocol: str | None = None
         self.leader: str | None = None
         self.members: dict[str, Member] = {}
-        self.joined = 0
+        self.awaiting_join = 0
         """The number of members whose JoinGroup waits for the others."""
-        self.shared: frozenset[str] | None = None
+        self._shared_protocols: frozenset[str] | None = None
         """The protocols that every member supports; None: not known, `shared_protocols` finds them."""
         self.statics: dict[str, str] = {}
         """instance id → member id (KIP-345)."""
@@ -159,7 +159,7 @@ class Group:
     @property
     def all_joined(self) -> bool:
         """Whether every member, and every holder of a pending member id, has joined this rebalance."""
-        return not self.pending and self.joined == len(self.members)
+        return not self.pending and self.awaiting_join == len(self.members)
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
         """Check that this is a member, and the current holder of its instance id."""
@@ -184,13 +184,13 @@ class Group:
 
     def shared_protocols(self) -> frozenset[str]:
         """The protocols that every member supports. Walks the members once after one has left or changed."""
-        if self.shared is None:
+        if self._shared_protocols is None:
             members = iter(self.members.values())
             shared = set(next(members).protocol_names) if self.members else set()
             for member in members:
                 shared.intersection_update(member.protocol_names)
-            self.shared = frozenset(shared)
-        return self.shared
+            self._shared_protocols = frozenset(shared)
+        return self._shared_protocols
 
     def select_protocol(self) -> str:
         """The shared protocol with the most votes; each member votes for the first one of its list."""
@@ -269,17 +269,17 @@ class Group:
         return member
 
     def _count_member(self, before: Member | None, after: Member | None) -> None:
-        """Update `joined` and `shared`, so that no JoinGroup has to walk all members."""
+        """Update `awaiting_join` and `_shared_protocols`, so that no JoinGroup has to walk all members."""
         if before is not None and before.join is not None:
-            self.joined -= 1
+            self.awaiting_join -= 1
         if after is not None and after.join is not None:
-            self.joined += 1
+            self.awaiting_join += 1
         if before is not None and after is not None and before.protocol_names == after.protocol_names:
             return
-        if before is None and after is not None and self.members and self.shared is not None:
-            self.shared = self.shared.intersection(after.protocol_names)
+        if before is None and after is not None and self.members and self._shared_protocols is not None:
+            self._shared_protocols = self._shared_protocols.intersection(after.protocol_names)
         else:
-            self.shared = None
+            self._shared_protocols = None
 
     def elect_leader(self) -> bool:
         """Make a member that has joined the leader. Returns False when none has joined."""

@@ -77,7 +77,7 @@ def _has_room(group: Group, member_id: str, max_size: int) -> bool:
         return True
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
-        return group.joined < max_size or (member is not None and member.join is not None)
+        return group.awaiting_join < max_size or (member is not None and member.join is not None)
     return member is not None or len(group.members) < max_size
 
 
