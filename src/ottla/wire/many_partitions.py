@@ -113,18 +113,18 @@ class _Reader:
 
     def skip_tags(self) -> Iterator[None]:
         """Skip tagged fields. A None for each unit of work: a partition may have 10,000 of them, so slices end here."""
-        if self.has_tags():
+        if not self.skip_empty_tags():
             for number, _ in enumerate(self.read_tags(), 1):
                 if not number % self.tags_per_unit:
                     yield None
 
-    def has_tags(self) -> bool:
-        """Whether there are tagged fields here; skips an empty section of them."""
+    def skip_empty_tags(self) -> bool:
+        """Skip the section of tagged fields if it is empty. False: it has some, and is not skipped."""
         if not self.flexible:
-            return False
-        has_some = self.view[self.pos] != 0
-        self.pos += not has_some
-        return has_some
+            return True
+        is_empty = self.view[self.pos] == 0
+        self.pos += is_empty
+        return is_empty
 
 
 _BYTE: Final = struct.Struct(">b")
@@ -164,7 +164,7 @@ class ProduceWalk:
             for _ in range(reader.read_count("ProduceRequest.partition_data")):
                 index = reader.read_number(_INT)
                 records = reader.read_records()
-                if reader.has_tags():
+                if not reader.skip_empty_tags():
                     yield from reader.skip_tags()
                 yield name, index, records
             yield from reader.skip_tags()
