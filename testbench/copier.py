@@ -88,7 +88,7 @@ def _patiently(call: Callable[[float], Any]) -> None:
     deadline = time.monotonic() + WAIT_S
     while True:
         try:
-            with _ending_if_it_hangs():
+            with _end_process_if_hanging():
                 call(10)
             return
         except KafkaException as failed:
@@ -97,7 +97,7 @@ def _patiently(call: Callable[[float], Any]) -> None:
 
 
 @contextlib.contextmanager
-def _ending_if_it_hangs() -> Iterator[None]:
+def _end_process_if_hanging() -> Iterator[None]:
     """End the process after HANGS_S; the next one continues from what is committed.
 
     send_offsets_to_transaction ignores its time-out, and waits for ever for a group coordinator that has left Metadata

@@ -19,7 +19,7 @@ from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from testbench.apache_kafka.cluster import KafkaCluster
-from testbench.chaos.secured import BROKER_USER, Secured
+from testbench.chaos.secured import BROKER_USER, SecurityFiles
 from testbench.cluster import Broker, OttlaOnZooKeeper, OttlaUp
 from testbench.disk import Volume
 from testbench.network import Host, Network
@@ -73,7 +73,7 @@ class Arena:
         """`spare`: brokers of `zookeeper` have two disks, and a log directory on each."""
         assert engine == "zookeeper" or not spare
         self.engine = engine
-        self.secured: Secured | None = None
+        self.security: SecurityFiles | None = None
         self.directory = directory
         self.network: Network
         self.disks: list[Volume] = []
@@ -103,7 +103,7 @@ class Arena:
             }[self.engine]
             start(stack, data)
             stack.enter_context(self.client.entered())
-            login = self.secured.librdkafka(BROKER_USER) if self.secured else {}
+            login = self.security.librdkafka(BROKER_USER) if self.security else {}
             where = {"bootstrap.servers": self.bootstrap, "log_level": 0, "socket.timeout.ms": 3_000}
             self._admin = AdminClient(where | login)
             self._closing = stack.pop_all()
@@ -159,9 +159,9 @@ class Arena:
             )
             stack.callback(cluster.stop)
             if self.engine == "secured":
-                self.secured = Secured(self.directory / "secured", [host.address for host in broker_hosts])
+                self.security = SecurityFiles(self.directory / "secured", [host.address for host in broker_hosts])
                 for broker in cluster.brokers:
-                    broker.configure(self.secured.broker_settings(broker.bootstrap))
+                    broker.configure(self.security.broker_settings(broker.bootstrap))
             cluster.start()
         self.brokers, self.stores, self.bootstrap = list(cluster.brokers), list(ensemble.servers), cluster.bootstrap
 
@@ -199,8 +199,8 @@ class Arena:
     def create_topic(self, name: str, partitions: int) -> None:
         """Create the topic, with three replicas and min.insync.replicas=2. Clients may use it, as group of its name."""
         assert self._admin is not None
-        if self.secured is not None:
-            self.secured.admit_clients(self.bootstrap, name, name)
+        if self.security is not None:
+            self.security.create_client_user(self.bootstrap, name, name)
         topic = NewTopic(name, partitions, BROKERS, config={"min.insync.replicas": "2"})
         self._admin.create_topics([topic], operation_timeout=30)[name].result(60)
 
@@ -232,5 +232,5 @@ class Arena:
             if "disk-" in str(log.resolve()) or not log.is_file():
                 continue
             for number, line in enumerate(log.read_text(errors="replace").splitlines(), start=1):
-                if COMPLAINT.search(line) or (self.secured is not None and self.secured.is_secret(line)):
+                if COMPLAINT.search(line) or (self.security is not None and self.security.contains_password(line)):
                     yield f"{log.relative_to(self.directory)}:{number}: {line}"

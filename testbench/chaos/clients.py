@@ -26,7 +26,7 @@ class Client:
     def __init__(self, name: str, command: list[str], arena: Arena, library: str = "librdkafka") -> None:
         """`library`: librdkafka or java, which have different settings of logins."""
         self.name = name
-        login = {LOGIN: str(arena.secured.login_file(library))} if arena.secured else {}
+        login = {LOGIN: str(arena.security.login_file(library))} if arena.security else {}
         self.out = arena.directory / f"{name}.out"
         """The file that it writes at its end."""
         self._said = arena.directory / f"{name}.counts"

@@ -21,7 +21,7 @@ WAIT_S: Final = 120
 _MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
 
-class Secured:
+class SecurityFiles:
     """The files of a secured cluster, in a directory of their own."""
 
     def __init__(self, directory: Path, addresses: Sequence[str]) -> None:
@@ -86,14 +86,14 @@ class Secured:
         """The file with the settings of the clients' user for `librdkafka` or `java`."""
         return self.directory / f"{CLIENT_USER}.{client}"
 
-    def admit_clients(self, bootstrap: str, topic: str, group: str) -> None:
+    def create_client_user(self, bootstrap: str, topic: str, group: str) -> None:
         """Create the clients' user, and give it the ACLs that it needs. Called on the clients' host."""
-        boss = ("-b", bootstrap, "--command-config", str(self.directory / f"{BROKER_USER}.java"))
-        self._ottla("user", "create", CLIENT_USER, "--password-file", str(self.directory / "password"), *boss)
-        self._ottla("acl", "add", "--allow", CLIENT_USER, "--producer", "--topic", topic, *boss)
-        self._ottla("acl", "add", "--allow", CLIENT_USER, "--consumer", "--topic", topic, "--group", group, *boss)
+        admin = ("-b", bootstrap, "--command-config", str(self.directory / f"{BROKER_USER}.java"))
+        self._ottla("user", "create", CLIENT_USER, "--password-file", str(self.directory / "password"), *admin)
+        self._ottla("acl", "add", "--allow", CLIENT_USER, "--producer", "--topic", topic, *admin)
+        self._ottla("acl", "add", "--allow", CLIENT_USER, "--consumer", "--topic", topic, "--group", group, *admin)
 
-    def is_secret(self, text: str) -> bool:
+    def contains_password(self, text: str) -> bool:
         """Whether a text contains a password."""
         return any(password in text for password in self._passwords.values())
 

@@ -165,7 +165,7 @@ class EmbeddedRig(Rig):
     def run_background(self, _budget_ns: int) -> bool:
         return False
 
-    def client(self, timeout_ms: int = LONG_MS) -> Client:  # it is in the store's own process
+    def client(self, timeout_ms: int = LONG_MS) -> Client:  # a session in the store's process has none
         client = Client(self)
         client.store = LocalSession(self.engine, client.on_node, client.on_session).begin_session()
         client.until(Session.OPEN)
