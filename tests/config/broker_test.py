@@ -6,6 +6,7 @@ Zone: real.
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -370,6 +371,13 @@ def attributes_read() -> set[str]:
             tree = ast.parse(path.read_text())
             found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return found
+
+
+def test_the_defaults_of_topics_are_derived_once():
+    """Each topic of a request for the controller asks for them."""
+    config, _ = BrokerConfig.from_properties({"log.retention.ms": "5"})
+    assert config.topic_defaults is config.topic_defaults
+    assert replace(config, log_retention_ms=6).topic_defaults.retention_ms == 6
 
 
 def test_only_keys_that_no_code_reads_are_marked_unused():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 from ottla.config.broker_listeners import CONVERT, ListenerConfig, ListenerKey, is_per_listener, parse_listener_key
@@ -39,7 +40,7 @@ _JITTER: Final = ("log.roll.jitter.ms", "log.roll.jitter.hours")
 _FLUSH: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 
 
-@dataclass(repr=False, frozen=True, slots=True)
+@dataclass(repr=False, frozen=True)
 class BrokerConfig(ListenerConfig):
     """Settings of one broker. `BrokerConfig()` is valid: every key at its default.
 
@@ -93,7 +94,7 @@ class BrokerConfig(ListenerConfig):
         """Whether a listener has a value of its own for a key."""
         return any(parse_listener_key(name) == ListenerKey(listener, "", key) for name in self.given)
 
-    @property
+    @cached_property
     def topic_defaults(self) -> TopicConfig:
         """The settings of a topic that has none of its own on this broker."""
         values: dict[str, Any] = {}
