@@ -15,6 +15,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+OURS = ("OTTLA", "KAFKA", "PYTEST", "SPARK")
+"""Variables that the tests set."""
 SECONDS = 1_500
 """Three installations and a start of Spark, on a machine with other things to do."""
 
@@ -37,8 +39,8 @@ def as_script(directory: Path) -> str:
 
 def environment_of_a_newcomer(home: Path) -> dict[str, str]:
     """An empty home and nothing of this project on the path. Only pip's cache of downloads is kept."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("OTTLA", "KAFKA", "PYTEST"))}
-    for name in ("VIRTUAL_ENV", "PYTHONPATH", "JAVA_HOME", "SPARK_HOME"):
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(OURS)}
+    for name in ("VIRTUAL_ENV", "PYTHONPATH", "JAVA_HOME"):
         environment.pop(name, None)
     environment["HOME"] = str(home)
     environment["PATH"] = os.pathsep.join(each for each in environment["PATH"].split(os.pathsep) if ".venv" not in each)

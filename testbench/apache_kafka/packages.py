@@ -7,6 +7,7 @@ bench uses those of 4.3.1.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -45,11 +46,16 @@ def java() -> str:
         raise BenchError(
             "java not found: install OpenJDK 17 or newer (Debian: openjdk-17-jre-headless), or set JAVA_HOME"
         )
-    said = subprocess.run([command, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', said)
-    if found is None or int(found.group(1)) < 17:
+    if _java_version(command) < 17:
         raise BenchError(f"{command} is not Java 17 or newer")
     return command
+
+
+@functools.cache
+def _java_version(command: str) -> int:
+    said = subprocess.run([command, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    return int(found.group(1)) if found else 0
 
 
 def class_path(version: str, part: str) -> str:

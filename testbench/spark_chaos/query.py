@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ottla.pipeline.queries import reason_of
+from testbench.spark_archive import short_run_options
 from testbench.spark_chaos.waiting import GO
 
 HERE = "127.0.0.1"
@@ -201,8 +202,8 @@ def session(plan: Plan) -> Any:
         "spark.local.dir": f"{plan.directory}/local",
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         "spark.executorEnv.SPARK_LOCAL_IP": HERE,
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": short_run_options(),
+        "spark.executor.extraJavaOptions": short_run_options(),
     }
     if plan.stock:
         from testbench.spark_chaos import stock

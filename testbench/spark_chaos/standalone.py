@@ -14,6 +14,7 @@ from pathlib import Path
 import pyspark
 
 from testbench.ports import HOST, free_port
+from testbench.spark_archive import short_run_options
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 START_S = 180
@@ -47,7 +48,12 @@ class Standalone:
 
     def _launch(self, name: str, words: list[str]) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
-        environment = {**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_DAEMON_JAVA_OPTS": short_run_options(),
+        }
         with (self._directory / f"{name}.log").open("ab") as log:
             command = [str(home / "bin" / "spark-class"), *words]
             return subprocess.Popen(command, stdout=log, stderr=log, env=environment)

@@ -69,8 +69,9 @@ def test_a_cluster_without_faults_elects_no_second_leader():
 
 @pytest.mark.slow
 def test_a_failing_run_is_made_smaller():
-    options = ClusterOptions(without="replication.truncate_by_epoch")
-    failed = next(result for seed in range(1, 50) if not (result := run_cluster(seed, options)).ok)
+    options = ClusterOptions(without="replication.truncate_by_epoch", seconds=20)
+    seeds = (5, *range(1, 50))  # the first fails after the least time; changes of the code change what a seed does
+    failed = next(result for seed in seeds if not (result := run_cluster(seed, options)).ok)
     shrunk = shrink_faults(failed, options, limit=8)
     assert shrunk.runs <= 8
     assert len(shrunk.result.strikes) < len(failed.strikes)

@@ -74,11 +74,13 @@ def test_a_swarm_gives_what_single_runs_give():
 
 
 FIRST = {
+    "dedupe": 2,
+    "recovery_scan": 3,
     "region_generation": 8,
     "fsync_before_recovery_point": 5,
     "flush_before_ack": 10,
-    "failed_sync_is_final": 5,
-    "exchange_finished": 3,
+    "failed_sync_is_final": 10,
+    "exchange_finished": 10,
     "exchange_in_order": 6,
 }
 """Seeds that detect the absence where the first ones do not; changes of the code change what a seed does."""
