@@ -386,7 +386,7 @@ class _Look:
 
     def __init__(self, drives: Sequence[Drive]) -> None:
         self.journals = [tuple(id(operation) for operation in drive.journal) for drive in drives]
-        self.last = [drive.journal[-1] if drive.journal else None for drive in drives]
+        self.last = [next(reversed(drive.journal), None) for drive in drives]
         self.files = {
             id(inode): (len(inode.data), inode.generation, inode.synced, len(inode.shadow))
             for drive in drives

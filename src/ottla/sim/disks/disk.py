@@ -179,7 +179,7 @@ class SimDisk:
         self.faults.check_operation(DiskOperation.SYNC, "")
         for _, inode in self.drive.walk_files():
             inode.end_sync(inode.start_sync())
-        self.drive.sync_names(self.drive.journal)
+        self.drive.sync_names(list(self.drive.journal))
         return True
 
     def _sync_inode(self, inode: Inode, path: str) -> None:

@@ -22,11 +22,13 @@ NO_LIMIT: Final = 1 << 50
 class Directory:
     """Names in one directory: those that processes see, and those on the platter."""
 
-    __slots__ = ("durable", "names")
+    __slots__ = ("durable", "names", "pending")
 
     def __init__(self) -> None:
         self.names: dict[str, Entry] = {}
         self.durable: dict[str, Entry] = {}
+        self.pending: dict[Operation, None] = {}
+        """The operations that wait for a sync of this directory, the oldest first."""
 
 
 Entry = Directory | Inode
@@ -41,6 +43,16 @@ class Operation:
     removed: tuple[Link, ...]
     added: tuple[Link, ...]
     waits_for: list[Directory]
+
+    def __post_init__(self) -> None:
+        for directory in self.waits_for:
+            directory.pending[self] = None
+
+    def note_sync(self, directory: Directory) -> None:
+        """A sync of this directory has covered it."""
+        if directory in self.waits_for:
+            self.waits_for.remove(directory)
+            del directory.pending[self]
 
     def commit_names(self) -> None:
         """Write it to the platter."""
@@ -73,7 +85,8 @@ class Drive:
         self.name = name
         self.capacity = capacity
         self.root = Directory()
-        self.journal: list[Operation] = []
+        self.journal: dict[Operation, None] = {}
+        """The pending operations, the oldest first."""
 
     # ---- names ----
 
@@ -108,7 +121,7 @@ class Drive:
         """Put a new name into its directory, pending. Raises Failure NOT_DONE when the parent is missing."""
         parent, name = self._parent_of(path)
         parent.names[name] = entry
-        self.journal.append(Operation((), ((parent, name, entry),), [parent]))
+        self.journal[Operation((), ((parent, name, entry),), [parent])] = None
 
     def rename_path(self, source: str, target: str) -> None:
         """Move a name, over an existing file if there is one; pending. Raises Failure NOT_DONE."""
@@ -123,7 +136,7 @@ class Drive:
         del parent.names[name]
         new_parent.names[new_name] = entry
         waits = [parent] if parent is new_parent else [parent, new_parent]
-        self.journal.append(Operation(((parent, name, entry),), ((new_parent, new_name, entry),), waits))
+        self.journal[Operation(((parent, name, entry),), ((new_parent, new_name, entry),), waits)] = None
 
     def unlink_path(self, path: str) -> None:
         """Remove a name, and for a directory its content, pending. A name that does not exist is ignored."""
@@ -132,32 +145,32 @@ class Drive:
             return
         parent, name = self._parent_of(path)
         del parent.names[name]
-        self.journal.append(Operation(((parent, name, entry),), (), [parent]))
+        self.journal[Operation(((parent, name, entry),), (), [parent])] = None
 
     def pending_operations(self, directory: Directory) -> list[Operation]:
         """The operations that a sync of this directory would cover now."""
-        return [operation for operation in self.journal if directory in operation.waits_for]
+        return list(directory.pending)
 
     def sync_directory(self, directory: Directory, covered: list[Operation]) -> None:
         """A sync of this directory, submitted when `covered` were pending, is complete."""
         for operation in covered:
-            if directory in operation.waits_for:
-                operation.waits_for.remove(directory)
-        ready = [operation for operation in self.journal if not operation.waits_for]
-        for operation in ready:
-            operation.commit_names()
-        self.journal = [operation for operation in self.journal if operation.waits_for]
+            operation.note_sync(directory)
+        self._commit_covered(covered)
 
     # ---- contents ----
 
     def sync_names(self, covered: list[Operation]) -> None:
         """A sync of all directories, submitted when `covered` were pending, is complete."""
         for operation in covered:
-            operation.waits_for.clear()
-        for operation in self.journal:
-            if not operation.waits_for:
+            for directory in tuple(operation.waits_for):
+                operation.note_sync(directory)
+        self._commit_covered(covered)
+
+    def _commit_covered(self, covered: list[Operation]) -> None:
+        for operation in covered:
+            if operation in self.journal and not operation.waits_for:
                 operation.commit_names()
-        self.journal = [operation for operation in self.journal if operation.waits_for]
+                del self.journal[operation]
 
     def walk_files(self, durable: bool = False) -> Iterator[tuple[str, Inode]]:
         """All files with their paths, sorted: those that processes see, or those on the platter."""
@@ -184,10 +197,12 @@ class Drive:
     def _settle_names(self, loss: JournalLoss, random: Stream) -> None:
         # An operation on a name that a lost operation touched is lost as well: without the creation there is no file to
         # rename. Kept ones are committed in order; then processes see what the platter has.
-        journal, self.journal = self.journal, []
+        journal, self.journal = self.journal, {}
         cut = random.between(0, len(journal))
         lost: dict[tuple[int, str], bool] = {}
         for position, operation in enumerate(journal):
+            for directory in operation.waits_for:
+                directory.pending.clear()
             kept = _is_kept(loss, position < cut, random) and not any(
                 name in lost for name in operation.touched_names()
             )
