@@ -18,7 +18,6 @@ MECHANISMS: Final = ("plain", "scram-sha-256", "scram-sha-512", "oauthbearer", "
 _PER_LISTENER: Final = frozenset(
     {
         "connections.max.reauth.ms",
-        "connection.failed.authentication.delay.ms",
         "max.connections",
         "max.connection.creation.rate",
     }

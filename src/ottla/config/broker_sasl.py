@@ -61,7 +61,8 @@ class SaslConfig(AuthorizerConfig):
         Type.INT,
         100,
         "Delay before a failed login is answered and its connection closed; also where a listener requires a "
-        "certificate and the client has none that is accepted, which Apache Kafka refuses at once.",
+        "certificate and the client has none that is accepted. Apache Kafka closes those at once, and a client of "
+        "TLS 1.3, which sends its first request before it knows, may see a reset instead of the reason.",
         at_least(0),
         importance=LOW,
     )

@@ -129,7 +129,7 @@ def _listener_tls(config: BrokerConfig, endpoint: Endpoint) -> ListenerTls:
     """TLS of a listener. Raises Failure."""
     source = _source(config, endpoint, f"listener {endpoint.listener}", load_server_context)
     at = config.at_listener(endpoint.listener)
-    delay_ms = at.connection_failed_authentication_delay_ms
+    delay_ms = config.connection_failed_authentication_delay_ms
     # With SASL the login names the principal, whatever the certificate contains.
     if endpoint.protocol != "SSL":
         return ListenerTls(source, None, delay_ms)
