@@ -361,7 +361,7 @@ def main() -> int:
             if fnmatch.fnmatch(hostile.title, options.rows):
                 arrays.append(attacks.run(hostile))
                 print(_line(arrays[-1]), flush=True)
-    report(measured, arrays, alone, "bench/hostile.py " + " ".join(sys.argv[1:]), options.out)
+    report(measured, arrays, alone, " ".join(["bench/hostile.py", *sys.argv[1:]]), options.out)
     return 0 if all(row.is_swift and row.is_small for row in measured + arrays) else 1
 
 

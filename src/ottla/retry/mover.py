@@ -157,9 +157,7 @@ class Mover:
         # A static member: after a crash the same instance continues at once, without waiting for the session timeout.
         member: _Own = {"group.instance.id": f"{group}-{instance}", "session.timeout.ms": 10_000}
         member["max.poll.records"] = 2_000
-        self._consumer = Consumer(
-            {"metadata.max.age.ms": 10_000, **settings, **own, **reading, **member, "max.poll.records": 2_000}
-        )
+        self._consumer = Consumer({"metadata.max.age.ms": 10_000, **settings, **own, **reading, **member})
         small = {"max.partition.fetch.bytes": 128 * 1024}
         self._cluster = Cluster(ClientConfig.from_mapping({**settings, **own, **small}))
         self._payloads = RecordCache(self._cluster, self._is_soon)

@@ -97,6 +97,7 @@ def test_quotas_of_addresses() -> None:
     [
         (Entity(user="a"), "producer_byte_rate", 1.0, ""),
         (Entity(user="a"), "producer_byte_rate", 1.0000001, ""),
+        (Entity(user="a"), "producer_byte_rate", 2.9999999, ""),
         (Entity(client_id=None), "request_percentage", 0.5, ""),
         (Entity(ip="1.2.3.4"), "connection_creation_rate", 2147483647.0, ""),
         (Entity(user="a"), "request_percentage", float("inf"), ""),
@@ -139,6 +140,7 @@ def test_stored_quotas() -> None:
     assert found == {PRODUCE: 1024.0, Quota.REQUEST_PERCENTAGE: 12.5}
     assert sorted(ignored) == ["connection_creation_rate", "consumer_byte_rate", "controller_mutation_rate"]
     assert quota_text(PRODUCE, 1024.0) == "1024"
+    assert quota_text(PRODUCE, 2.9999999) == "3"
     assert quota_text(Quota.REQUEST_PERCENTAGE, 12.5) == "12.5"
 
 
