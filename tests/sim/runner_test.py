@@ -159,7 +159,7 @@ def test_a_defect_of_an_alarm_that_is_not_contained_stops_a_broker():
 @pytest.mark.slow
 def test_a_broker_that_goes_on_half_changed_is_caught_end_to_end():
     options = Options(10, "containment.stops_when_half_changed", defects=True)
-    for seed in (5, 7, *range(1, 60)):
+    for seed in (13, 53, *range(1, 60)):
         found = {name for name, _ in run_broker(seed, options).violations} - BESIDE
         if found:
             return
