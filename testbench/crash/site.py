@@ -127,6 +127,7 @@ class Site:
             self.process.clock,
             self.process.entropy,
             _CLEANING if self.cleans else _LOOKING,
+            lambda _name: None,
             SimWorkers(self.process),
         )
         self.manager.claim_directories("cluster", 1)

@@ -77,7 +77,7 @@ class Logs:
         self.clock = process.clock
         disks, workers = [SimDisk(drive, self.faults, process)], SimWorkers(process)
         world = World(process.clock, process.entropy, disks, Nobody(), workers)
-        base = lay_foundation(replace(BrokerConfig(), node_id=1), world, ignore)
+        base = lay_foundation(replace(BrokerConfig(), node_id=1), world, ignore, ignore)
         base.logs.load_logs(lambda _: TopicConfig())
         self.hosted = base.hosted
         config = TopicConfig(message_timestamp_after_max_ms=2**62)

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tests.ignoring import partition_events
+from tests.ignoring import ignore, partition_events
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -212,7 +212,7 @@ class Bench:
         self.purgatory = Purgatory(clock)
         self.faults = DriveFaults()
         disk = SimDisk(self.drive, self.faults, self.process)
-        self.logs = LogManager([disk], clock, self.process.entropy, BrokerConfig())
+        self.logs = LogManager([disk], clock, self.process.entropy, BrokerConfig(), ignore)
         self.logs.load_logs(lambda _: self.config)
         self.log = self.logs.adopt_log(TP, TOPIC_ID) or self.logs.create_log(TP, TOPIC_ID, self.config)
         tools = RuntimeContext(

@@ -61,7 +61,8 @@ class Core:
         config, clock = cluster.config, process.clock
         self.process, self.cluster = process, cluster
         node_id = process.machine.node
-        base = lay_foundation(replace(config, node_id=node_id), world, ignore)
+        on_dir_offline: Forward[[str]] = Forward("a failed log directory")
+        base = lay_foundation(replace(config, node_id=node_id), world, ignore, on_dir_offline)
         self.effects, self.hosted, self.alarm = base.effects, base.hosted, base.alarm
         self.purgatory, self.logs = base.purgatory, base.logs
         new_controller: Forward[[]] = Forward("a new controller")
@@ -69,6 +70,7 @@ class Core:
         self.failed_dirs = 0
         self.replicas = build_replicas(base, self.fence, self.topic_config, NoCoordinators(), self.on_dir_failure)
         new_controller.bind(self.replicas.isr_changes.on_new_controller)
+        on_dir_offline.bind(self.replicas.on_dir_offline)
         sessions = FetchSessions(clock, world.entropy)
         self.dispatch = Dispatch(world.network, lambda action: action())
         heard = (self.effects.queue_effect, self.dispatch.is_broker, NoLeaders(), None, self.replicas.throttles.leader)

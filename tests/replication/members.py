@@ -9,7 +9,7 @@ from collections import deque
 from typing import NamedTuple
 
 import pytest
-from tests.ignoring import partition_events
+from tests.ignoring import ignore, partition_events
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -82,7 +82,7 @@ class Member:
         self.clock = process.clock
         self.faults = DriveFaults()
         disk = SimDisk(self.drive, self.faults, process)
-        self.logs = LogManager([disk], process.clock, process.entropy, BrokerConfig())
+        self.logs = LogManager([disk], process.clock, process.entropy, BrokerConfig(), ignore)
         self.logs.load_logs(lambda _: self.config)
         self.alive = True
         self.broker_epoch = self.cluster.next_zxid()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.ignoring import ignore
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -255,7 +256,7 @@ class Shelf:
     ) -> None:
         self.world = world
         self.config = config or TopicConfig()
-        self.manager = LogManager(world.disks, world.clock, world.entropy, broker or BrokerConfig(), workers)
+        self.manager = LogManager(world.disks, world.clock, world.entropy, broker or BrokerConfig(), ignore, workers)
         self.manager.load_logs(lambda _topic: self.config, progress)
 
     @property

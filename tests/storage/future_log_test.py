@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 import pytest
+from tests.ignoring import ignore
 from tests.storage.conftest import SMALL, idempotent
 
 from ottla.config.broker import BrokerConfig
@@ -31,7 +32,7 @@ class Shelves:
 
     def load(self) -> None:
         world = self.world
-        self.manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+        self.manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), ignore)
         self.manager.load_logs(lambda _topic: self.config)
         self.log = self.manager.get_log(self.kit.TP)
         self.move: FutureLog | None = None
@@ -264,7 +265,9 @@ def test_a_moving_log_is_not_compacted_until_the_swap(kit) -> None:
     config = TopicConfig(segment_bytes=3_000, index_interval_bytes=200, cleanup_policy=("compact",))
     world = kit.SimWorld(drives=2)
     shelves = Shelves(kit, world, config)
-    shelves.manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), SimWorkers(world.process))
+    shelves.manager = LogManager(
+        world.disks, world.clock, world.entropy, BrokerConfig(), ignore, SimWorkers(world.process)
+    )
     shelves.manager.load_logs(lambda _topic: config)
     shelves.create()
     for number in range(40):

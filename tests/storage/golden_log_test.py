@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.ignoring import ignore
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -35,7 +36,7 @@ def opened(golden, tmp_path, real_over):
             for path in directory.rglob(pattern):
                 path.unlink()
         world = real_over(directory)
-        manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+        manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), ignore)
         manager.load_logs(lambda topic: CONFIGS.get(topic, TopicConfig()))
         world.settle()
         assert manager.offline_dirs == ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.ignoring import ignore
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -118,7 +119,7 @@ def three(sim, kit):
 
 def loaded_while(sim, wanted):
     """A manager whose loading polls `wanted`, the result of loading, and that of its stop."""
-    manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig())
+    manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig(), ignore)
     whole = manager.load_logs(lambda _topic: TopicConfig(), is_wanted=wanted)
     outcomes: list[object] = []
     manager.stop_logs(outcomes.append)
@@ -156,7 +157,7 @@ def test_directories_that_were_not_loaded_stay_as_they_are(sim, kit, clean: bool
         shelf.stop()
     sim.restart()
     before = {name: sim.contents(name) for name in sim.names("") if not name.endswith("/")}
-    manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig())
+    manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig(), ignore)
     outcomes: list[object] = []
     manager.stop_logs(outcomes.append)
     sim.settle()
@@ -168,9 +169,9 @@ def test_directories_that_were_not_loaded_stay_as_they_are(sim, kit, clean: bool
 # -- several directories -----------------------------------------------------------------------------------------------
 
 
-def two(kit):
+def two(kit, on_offline=ignore):
     world = kit.SimWorld(drives=2)
-    manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), on_offline)
     manager.load_logs(lambda _topic: TopicConfig())
     logs = [manager.create_log(TopicPartition("t", number), kit.TOPIC_ID, TopicConfig()) for number in range(4)]
     return world, manager, logs
@@ -183,10 +184,9 @@ def test_logs_spread_over_directories(kit) -> None:
 
 
 def test_a_failing_directory_takes_only_its_own_logs_offline(kit) -> None:
-    world, manager, logs = two(kit)
-    world.settle()
     told: list[str] = []
-    manager.on_offline(told.append)
+    world, manager, logs = two(kit, told.append)
+    world.settle()
     for log in logs:
         kit.append(log, kit.batch(1), 0, world.clock.now())
     world.faults[1].broken = True
@@ -251,7 +251,7 @@ def test_a_directory_that_cannot_be_loaded_is_offline(kit) -> None:
     world.settle()
     world.restart()
     world.faults[0].broken = True
-    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), ignore)
     again.load_logs(lambda _topic: TopicConfig())
     assert again.offline_dirs == ("data0",)
     assert [log.tp.partition for log in again.online_logs()] == [1, 3]
@@ -265,7 +265,7 @@ def test_of_two_logs_of_one_partition_the_one_with_the_topics_id_is_served(kit) 
     world.settle()
     world.disks[1].make_dir("t-0")
     world.disks[1].replace_now("t-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
-    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), ignore)
     again.load_logs(lambda _topic: TopicConfig())
     tp = TopicPartition("t", 0)
     adopted = again.adopt_log(tp, kit.TOPIC_ID)
@@ -305,7 +305,7 @@ def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
     manager.stop_logs(answers)
     world.settle()
     world.disks[0].unlink_now("t-0/partition.metadata")
-    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), ignore)
     again.load_logs(lambda _topic: TopicConfig())
     adopted = again.adopt_log(TopicPartition("t", 0), kit.TOPIC_ID)
     assert adopted is not None
@@ -321,7 +321,7 @@ def test_a_partition_that_may_be_in_an_offline_directory_is_not_created_again(ki
     world.settle()
     world.restart()
     world.faults[0].broken = True
-    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig(), ignore)
     again.load_logs(lambda _topic: TopicConfig())
     tp = TopicPartition("t", 0)
     assert again.adopt_log(tp, kit.TOPIC_ID) is None

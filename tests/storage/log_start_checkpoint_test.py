@@ -30,7 +30,7 @@ class Starts:
 def starts(sim, kit) -> Starts:
     shelf = kit.Shelf(sim)
     sim.settle()
-    return Starts(shelf.manager.dirs[0]._home)
+    return Starts(shelf.manager.dirs[0].home)
 
 
 def test_callers_that_come_during_a_write_share_the_next(sim, starts) -> None:

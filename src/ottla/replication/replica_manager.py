@@ -64,8 +64,7 @@ class ReplicaManager:
     ) -> None:
         """`topic_config` returns the settings of a topic whose partition is created here; `later` queues an effect of
         this turn. `on_dir_failure` is called, in a turn's effects, when a log directory has failed and its replicas
-        are out of service; it informs the controller. Registers for failures of log directories. Call `start_checks`
-        when requests are about to be served.
+        are out of service; it informs the controller. Call `start_checks` when requests are about to be served.
         """
         self._clock = clock
         self._logs = logs
@@ -86,7 +85,6 @@ class ReplicaManager:
         self.shared, self.throttles, self.isr_changes, self.fetchers, self.removals, self.moves = helpers
         logs.removable_at_first = 0  # until LeaderAndIsr names the other replicas, no tombstone may be removed
         self.apply_broker_config(config)
-        logs.on_offline(lambda name: later(lambda: self._dir_failed(name)))
 
     # -- periodic checks -----------------------------------------------------------------------------------------------
 
@@ -367,8 +365,11 @@ class ReplicaManager:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
+    def on_dir_offline(self, name: str) -> None:
+        """Take all replicas of a failed log directory out of service, in the effects of this turn."""
+        self._later(lambda: self._dir_failed(name))
+
     def _dir_failed(self, name: str) -> None:
-        """Take all replicas of a failed log directory out of service."""
         for partition in list(self._hosted):
             if partition.offline is None and partition.log.disk.name == name:
                 self.fetchers.unfollow_partition(partition)

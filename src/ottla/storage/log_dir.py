@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 from ottla.config.topic import TopicConfig
-from ottla.seams import Done, Failure, Kind
+from ottla.seams import Disk, Done, Failure, Kind
 from ottla.storage.checkpoints import (
     CorruptCheckpoint,
     MetaProperties,
@@ -35,7 +35,7 @@ from ottla.storage.layout import (
     parse_log_dir,
 )
 from ottla.storage.log import Log
-from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
+from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext, SharedContext
 from ottla.storage.offset_checkpoints import OffsetCheckpoints
 from ottla.storage.recovery.found_logs import LogMarks
 from ottla.storage.recovery.load_progress import LoadProgress
@@ -47,24 +47,23 @@ _logger = logging.getLogger(__name__)
 
 
 class LogDir:
-    """A log directory and the logs in it."""
+    """A log directory and the logs in it. Implements `LogDirOwner`."""
 
     __slots__ = (
         "_clean",
-        "_home",
         "_loaded",
         "_names",
         "_unopened",
+        "home",
         "logs",
         "missing",
         "moves",
         "offsets",
     )
 
-    def __init__(self, home: LogDirContext) -> None:
-        self._home = home
-        home.fence = self._fence_logs
-        home.rearm = self._rearm_logs
+    def __init__(self, disk: Disk, shared: SharedContext) -> None:
+        self.home = home = LogDirContext(disk, shared, self)
+        """The context that its logs share."""
         self.logs: dict[TopicPartition, Log] = {}
         self._clean = self._loaded = False
         self._unopened: dict[TopicPartition, LogMarks] = {}
@@ -79,12 +78,12 @@ class LogDir:
     @property
     def name(self) -> str:
         """Its name in the configuration."""
-        return self._home.disk.name
+        return self.home.disk.name
 
     @property
     def total_and_free_bytes(self) -> tuple[int, int]:
         """Size and free space of its file system, in bytes; -1 where the system does not report them (KIP-827)."""
-        disk = self._home.disk
+        disk = self.home.disk
         try:
             return disk.total_bytes(), disk.free_bytes()
         except Failure:
@@ -93,19 +92,21 @@ class LogDir:
     @property
     def is_short(self) -> bool:
         """Whether clients' records are refused for lack of disk space."""
-        return self._home.is_short
+        return self.home.is_short
 
     @property
     def offline(self) -> Failure | None:
         """Why it is out of service; None while it is in service."""
-        return self._home.offline
+        return self.home.offline
 
-    def _fence_logs(self) -> None:
+    def fence_logs(self) -> None:
+        """Make the logs refuse appends: the directory is offline."""
         for log in self._all_logs().values():
             log.files.fence_appends()
 
-    def _rearm_logs(self) -> None:
-        now_ms = self._home.clock.now().wall_ms
+    def rearm_logs(self) -> None:
+        """Apply a change of `is_short` to the logs."""
+        now_ms = self.home.clock.now().wall_ms
         for log in self._all_logs().values():
             if not log.closed:
                 log.files.arm_active(now_ms)
@@ -120,7 +121,7 @@ class LogDir:
     def read_meta(self) -> MetaProperties | None:
         """The content of meta.properties; None without one. Raises WrongDirectory when it cannot be parsed, Failure."""
         try:
-            return parse_meta_properties(read_file(self._home.disk, META_PROPERTIES))
+            return parse_meta_properties(read_file(self.home.disk, META_PROPERTIES))
         except CorruptCheckpoint as error:
             raise WrongDirectory(f"{self.name}/{META_PROPERTIES}: {error}") from error
         except Failure as failure:
@@ -134,9 +135,9 @@ class LogDir:
         if meta is None:
             if check_only:
                 return
-            directory_id = self._home.entropy.random_bytes("directory-id", 16)
+            directory_id = self.home.entropy.random_bytes("directory-id", 16)
             meta = MetaProperties(node_id, cluster_id, directory_id)
-            self._home.disk.replace_now(META_PROPERTIES, format_meta_properties(meta, self._home.clock.now().wall_ms))
+            self.home.disk.replace_now(META_PROPERTIES, format_meta_properties(meta, self.home.clock.now().wall_ms))
         if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
             raise WrongDirectory(
                 f"{self.name} belongs to node {meta.node_id} of cluster {meta.cluster_id}, "
@@ -158,7 +159,7 @@ class LogDir:
         try:
             return self._load_all(topic_config, progress, is_wanted)
         except Failure as failure:
-            self._home.on_failed(Failure(Kind.IO, f"loading failed: {failure.message or failure.kind.name}"))
+            self.home.on_failed(Failure(Kind.IO, f"loading failed: {failure.message or failure.kind.name}"))
             self.logs.clear()
             self.moves.futures.clear()
             return True
@@ -171,12 +172,12 @@ class LogDir:
     ) -> bool:
         # A directory that cannot be listed goes offline here, with its mark of a clean stop: once the device works
         # again, no recovery is needed.
-        directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
-        self._clean = take_clean_mark(self._home)
+        directories = [name[:-1] for name in self.home.disk.list(ROOT) if name.endswith("/")]
+        self._clean = take_clean_mark(self.home)
         # Without this each log would have to be synced before its first record: the last process may have cut it.
-        durable = not self._clean and self._home.disk.sync_all_now()
-        points, marks = self._home.read_offsets(RECOVERY_POINTS), self._home.read_offsets(HIGH_WATERMARKS)
-        starts, cleaned = self._home.read_offsets(LOG_STARTS), self._home.read_offsets(CLEANED_UNTIL)
+        durable = not self._clean and self.home.disk.sync_all_now()
+        points, marks = self.home.read_offsets(RECOVERY_POINTS), self.home.read_offsets(HIGH_WATERMARKS)
+        starts, cleaned = self.home.read_offsets(LOG_STARTS), self.home.read_offsets(CLEANED_UNTIL)
         scanned = 0
 
         def count(size: int) -> None:
@@ -215,11 +216,11 @@ class LogDir:
         # False sorts before True: a log comes before its copy, so that a duplicate is the copy, which may be removed.
         for name in sorted(names, key=_is_future):
             if is_delete_dir(name):
-                self._home.unlink_path(name)
+                self.home.unlink_path(name)
                 continue
             tp = self.moves.parse_dir(name) if _is_future(name) else parse_log_dir(name)
             if tp in seen:
-                self._home.unlink_path(name)  # a copy of a log in this same directory, or a second copy
+                self.home.unlink_path(name)  # a copy of a log in this same directory, or a second copy
             elif tp is not None:
                 seen[tp] = None
                 yield tp, name
@@ -227,8 +228,8 @@ class LogDir:
     def _open_partition(
         self, tp: TopicPartition, directory: str, config: TopicConfig, found: LogMarks, scanned: Callable[[int], None]
     ) -> None:
-        log = open_log(self._home, tp, directory, config, found, scanned)
-        self._home.on_log_changed(tp)
+        log = open_log(self.home, tp, directory, config, found, scanned)
+        self.home.on_log_changed(tp)
         if _is_future(directory):
             self.moves.futures[tp] = log
         else:
@@ -236,7 +237,7 @@ class LogDir:
             self.moves.note_mark(tp)
         # Recovery has found records above the recovery point. It cannot tell whether a sync has covered them.
         if log.recovery_point < log.end_offset:
-            log.flush(self._home.note_failure)
+            log.flush(self.home.note_failure)
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
@@ -244,22 +245,22 @@ class LogDir:
         """A new, empty log. Raises Failure."""
         try:
             self._names.forget_deleted_log(tp)
-            is_new = self._home.disk.make_dir(str(tp))
-            log = open_log(self._home, tp, str(tp), config, LogMarks(clean=True, is_new=is_new))
+            is_new = self.home.disk.make_dir(str(tp))
+            log = open_log(self.home, tp, str(tp), config, LogMarks(clean=True, is_new=is_new))
         except Failure as failure:
-            self._home.on_failed(failure.as_value())
+            self.home.on_failed(failure.as_value())
             raise
         log.metadata.topic_id = topic_id
         log.metadata.write_topic_id()
         self.logs[tp] = log
-        self._home.on_log_changed(tp)
+        self.home.on_log_changed(tp)
         return log
 
     def delete_log(self, tp: TopicPartition) -> None:
         """Take a log out of service: its directory is renamed now and removed later. Raises Failure."""
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
-        self._names.set_aside(log, self._home.note_failure)
+        self._names.set_aside(log, self.home.note_failure)
         log.let_go()
 
     def set_aside_as_stray(self, tp: TopicPartition) -> str:
@@ -274,18 +275,18 @@ class LogDir:
 
     def forget_missing(self, tp: TopicPartition) -> bool:
         """Stop to expect a log of this partition here; returns whether one was expected."""
-        self._home.points_moved[tp] = None
+        self.home.points_moved[tp] = None
         return self.missing.pop(tp, 0) > 0
 
     def take_unchecked(self) -> list[Log]:
         """The logs that have changed since the last call."""
-        tps = self._home.unchecked | self._home.changed
-        self._home.unchecked = {}
+        tps = self.home.unchecked | self.home.changed
+        self.home.unchecked = {}
         return [self.logs[tp] for tp in tps if tp in self.logs]
 
     def check_again(self, tp: TopicPartition) -> None:
         """Return a log from the next `take_unchecked`."""
-        self._home.unchecked[tp] = None
+        self.home.unchecked[tp] = None
 
     def _log_here(self, tp: TopicPartition) -> Log | None:
         """The log whose offsets checkpoints have."""
@@ -296,7 +297,7 @@ class LogDir:
     def stop_logs(self, done: Done[None]) -> None:
         """Write and sync all logs, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
         CleanShutdown(
-            self._home, list(self._all_logs().values()), lambda failure: self._wait_for_checkpoints(failure, done)
+            self.home, list(self._all_logs().values()), lambda failure: self._wait_for_checkpoints(failure, done)
         ).begin_shutdown()
 
     def _wait_for_checkpoints(self, failure: Failure | None, done: Done[None]) -> None:
@@ -311,14 +312,14 @@ class LogDir:
         barrier.arm_barrier()
 
     def _on_stopped(self, failure: Failure | None, done: Done[None]) -> None:
-        failure = failure or self._home.offline
+        failure = failure or self.home.offline
         if failure is None:
             try:
                 self._write_final_checkpoints()
             except Failure as error:
                 failure = error.as_value()
         if failure is not None:
-            self._home.on_failed(failure)
+            self.home.on_failed(failure)
             _logger.warning("%s was not stopped cleanly, its next start recovers its logs: %s", self.name, failure)
         done(failure)
 
@@ -332,7 +333,7 @@ class LogDir:
             return
         self.offsets.write_final()
         if self._loaded:
-            self._home.disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+            self.home.disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
 
 
 def _is_future(name: str) -> bool:

@@ -1,14 +1,14 @@
 """The context that the logs of one log directory share: disk, clock, deferred removal, and whether the disk works.
 
-Zone: deterministic. One `LogDirContext` per directory. A failing disk takes this directory offline for good and calls
-`on_offline`; the listener finds the partitions that it affects.
+Zone: deterministic. One `LogDirContext` per directory, which creates it. A failing disk takes this directory offline
+for good and calls `on_offline`; the listener finds the partitions that it affects.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
@@ -35,11 +35,67 @@ class ShowsEntries(Protocol):
         ...
 
 
+class CheckpointWriter(Protocol):
+    """The offset checkpoints of a directory, as far as its logs cause that they are written."""
+
+    def save_starts(self, then: Callable[[], None]) -> None:
+        """Make the log starts durable, then call back in a later turn."""
+        ...
+
+    def checkpoint_recovery_points(self) -> None:
+        """Begin to write the recovery points."""
+        ...
+
+    def settle_recovery_points(self) -> None:
+        """Wait until recovery points that are being written are on the disk, blocking. Raises Failure."""
+        ...
+
+    def save_cleaned_now(self) -> None:
+        """Write the cleaner's checkpoint, blocking. Raises Failure."""
+        ...
+
+
+class LogDirOwner(Protocol):
+    """The directory that a context belongs to. It is not used before the context is complete."""
+
+    @property
+    def offsets(self) -> CheckpointWriter:
+        """Its offset checkpoints."""
+        ...
+
+    def fence_logs(self) -> None:
+        """Make the logs refuse appends: the directory is offline."""
+        ...
+
+    def rearm_logs(self) -> None:
+        """Apply a change of `is_short` to the logs."""
+        ...
+
+
+class SharedContext(NamedTuple):
+    """What all log directories of a broker share."""
+
+    clock: Clock
+    entropy: Entropy
+    timers: Timers
+    scan: HeaderScan
+    workers: Workers | None
+    """None: batches are unpacked in the turn that needs them, for tools and tests."""
+    expiry: ProducerExpiry
+    """The expiry of the producers of all logs."""
+    bounds_due: dict[TopicPartition, None]
+    """Partitions whose clean part may have changed since replication last compared it with other replicas'."""
+    on_offline: Callable[[str], None]
+    """Called with a directory's name when it goes offline."""
+
+
 class LogDirContext:
     """A log directory, as its logs see it."""
 
     __slots__ = (
         "_full_logged_ns",
+        "_on_offline",
+        "_owner",
         "_unshown",
         "bounds_due",
         "changed",
@@ -48,18 +104,11 @@ class LogDirContext:
         "disk",
         "entropy",
         "expiry",
-        "fence",
         "is_short",
         "offline",
-        "on_offline",
         "points_moved",
-        "rearm",
         "renewed",
-        "save_cleaned",
-        "save_recovery_points",
-        "save_starts",
         "scan",
-        "settle_recovery_points",
         "starts_changed",
         "starts_moved",
         "timers",
@@ -76,47 +125,16 @@ class LogDirContext:
     renewed: dict[TopicPartition, None]
     """Partitions that may have been added, removed or configured since the cleaner last searched."""
 
-    def __init__(
-        self,
-        disk: Disk,
-        clock: Clock,
-        entropy: Entropy,
-        timers: Timers,
-        scan: HeaderScan,
-        workers: Workers | None = None,
-        expiry: ProducerExpiry | None = None,
-        bounds_due: dict[TopicPartition, None] | None = None,
-    ) -> None:
-        """Without workers, batches are unpacked in the turn that needs them: for tools and tests."""
-        self.bounds_due = {} if bounds_due is None else bounds_due
-        """Partitions whose clean part may have changed since replication last compared it with other replicas'. One
-        for all directories."""
-        self.expiry = expiry or ProducerExpiry()
-        """The expiry of the producers of all logs of this broker."""
-        self.workers = workers
+    def __init__(self, disk: Disk, shared: SharedContext, owner: LogDirOwner) -> None:
         self.disk = disk
-        self.clock = clock
-        self.entropy = entropy
-        self.timers = timers
-        self.scan = scan
+        self._owner = owner
+        self.clock, self.entropy, self.timers, self.scan = shared.clock, shared.entropy, shared.timers, shared.scan
+        self.workers, self.expiry, self.bounds_due = shared.workers, shared.expiry, shared.bounds_due
+        self._on_offline = shared.on_offline
         self.offline: Failure | None = None
         """Why the directory is out of service; None while it is in service."""
-        self.on_offline: Callable[[str], None] = _do_nothing
-        """Called with the directory's name when it goes offline."""
         self.is_short = False
         """Less space is free than the reserve for the broker itself: clients' records are refused."""
-        self.rearm: Callable[[], None] = _no_action
-        """Applies a change of `is_short` to the logs."""
-        self.fence: Callable[[], None] = _no_action
-        """Makes the logs refuse appends once the directory is offline."""
-        self.save_starts: Callable[[Callable[[], None]], None] = _at_once
-        """Makes the log starts durable, then calls back."""
-        self.save_recovery_points: Callable[[], None] = _no_action
-        """Begins to write the recovery points: one of them was lowered."""
-        self.settle_recovery_points: Callable[[], None] = _no_action
-        """Waits until they are on the disk, blocking. Raises Failure."""
-        self.save_cleaned: Callable[[], None] = _no_action
-        """Writes the cleaner's checkpoint, blocking: one of the logs was cut. Raises Failure."""
         self._full_logged_ns, self.starts_changed = 0, False
         self._unshown: dict[ShowsEntries, None] = {}
         """Segments with index entries that are only in memory."""
@@ -136,8 +154,8 @@ class LogDirContext:
             return
         self.offline = failure
         _logger.error("log directory %s is offline: %s", self.disk.name, failure)
-        self.fence()
-        self.on_offline(self.disk.name)
+        self._owner.fence_logs()
+        self._on_offline(self.disk.name)
 
     def on_log_changed(self, tp: TopicPartition) -> None:
         """Note that a log was added, removed, cut or configured: checkpoints and retention visit it again."""
@@ -152,6 +170,27 @@ class LogDirContext:
     def on_log_cleaned(self, tp: TopicPartition) -> None:
         """Note that the clean part of a log changed."""
         self.cleaned_moved[tp] = self.bounds_due[tp] = None
+
+    def set_short(self, is_short: bool) -> None:
+        """Set `is_short`, and apply it to the logs."""
+        self.is_short = is_short
+        self._owner.rearm_logs()
+
+    def save_starts(self, then: Callable[[], None]) -> None:
+        """Make the log starts durable, then call back in a later turn."""
+        self._owner.offsets.save_starts(then)
+
+    def save_recovery_points(self) -> None:
+        """Begin to write the recovery points: one of them was lowered."""
+        self._owner.offsets.checkpoint_recovery_points()
+
+    def settle_recovery_points(self) -> None:
+        """Wait until recovery points that are being written are on the disk, blocking. Raises Failure."""
+        self._owner.offsets.settle_recovery_points()
+
+    def save_cleaned(self) -> None:
+        """Write the cleaner's checkpoint, blocking: one of the logs was cut. Raises Failure."""
+        self._owner.offsets.save_cleaned_now()
 
     def check_online(self) -> None:
         """Raise ApiError KAFKA_STORAGE_ERROR when the directory is offline."""
@@ -212,18 +251,6 @@ class LogDirContext:
         """A completion without a waiting caller: only a failure matters."""
         if isinstance(outcome, Failure):
             self.on_failed(outcome)
-
-
-def _do_nothing(_: str) -> None:
-    pass
-
-
-def _no_action() -> None:
-    pass
-
-
-def _at_once(then: Callable[[], None]) -> None:
-    then()
 
 
 class CompletionBarrier:

@@ -18,7 +18,7 @@ from ottla.storage.cleaning.cleaner import Cleaner
 from ottla.storage.future_log import FutureLog, settle_moves
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
-from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
+from ottla.storage.log_dir_context import CompletionBarrier, SharedContext
 from ottla.storage.log_loss import IncompleteLog
 from ottla.storage.producers.producer_expiry import ProducerExpiry
 from ottla.storage.recovery.found_logs import FoundLog, found_logs
@@ -47,7 +47,6 @@ class LogManager:
         "_deleted_ids",
         "_disk_reserves",
         "_expiry",
-        "_homes",
         "_retention",
         "bounds_due",
         "cleaner",
@@ -62,28 +61,29 @@ class LogManager:
         clock: Clock,
         entropy: Entropy,
         config: BrokerConfig,
+        on_offline: Callable[[str], None],
         workers: Workers | None = None,
     ) -> None:
-        """Without workers there is no compaction."""
+        """`on_offline` is called with the name of a directory that goes out of service. Without workers there is no
+        compaction."""
         self._clock = clock
         self._config = config
         self.timers = Timers()
-        scan = HeaderScan()
         self._expiry = ProducerExpiry()
         self.bounds_due: dict[TopicPartition, None] = {}
         """Partitions whose clean part may have changed since replication last compared it with other replicas'."""
-        shared = scan, workers, self._expiry, self.bounds_due
-        self._homes = [LogDirContext(disk, clock, entropy, self.timers, *shared) for disk in disks]
-        self._disk_reserves = [DiskReserve(home) for home in self._homes]
-        self.dirs = tuple(LogDir(home) for home in self._homes)
+        parts = self.timers, HeaderScan(), workers, self._expiry, self.bounds_due
+        shared = SharedContext(clock, entropy, *parts, on_offline)
+        self.dirs = tuple(LogDir(disk, shared) for disk in disks)
         """One per log directory, in the order of the configuration."""
+        self._disk_reserves = [DiskReserve(each.home) for each in self.dirs]
         self._deleted_ids: dict[TopicPartition, bytes] = {}
         """Topic ids of logs that were deleted and are in `LogDir.missing` since."""
         self._background_tasks = BackgroundTasks(clock, self.timers)
         self._retention = RetentionTask(self.dirs, self._background_tasks, clock, self.get_log)
         self.removable_at_first = UNBOUNDED
         """`removable_below` of every loaded log until replication sets it: the cleaner begins at once."""
-        self.cleaner = None if workers is None else Cleaner(self._homes, self.dirs, workers, clock, config)
+        self.cleaner = None if workers is None else Cleaner(self.dirs, workers, clock, config)
 
     # -- directories ---------------------------------------------------------------------------------------------------
 
@@ -91,11 +91,6 @@ class LogManager:
     def offline_dirs(self) -> tuple[str, ...]:
         """Names of the directories that are out of service."""
         return tuple(each.name for each in self.dirs if each.offline is not None)
-
-    def on_offline(self, tell: Callable[[str], None]) -> None:
-        """Set `tell` to be called with the name of a directory that goes out of service."""
-        for home in self._homes:
-            home.on_offline = tell
 
     def stored_cluster_id(self) -> str | None:
         """The cluster id in the first directory that has one; None when all are new. Raises WrongDirectory, Failure."""
@@ -117,18 +112,18 @@ class LogManager:
 
     def found_logs(self) -> list[FoundLog]:
         """The logs in the directories, before any is loaded. Raises Failure, CorruptCheckpoint."""
-        return found_logs(home.disk for home in self._homes)
+        return found_logs(each.home.disk for each in self.dirs)
 
     def claim_directories(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
         """Write `read_meta.properties` where it is missing (unless only to check), check it elsewhere.
 
         Raises WrongDirectory. A directory that cannot be read goes offline.
         """
-        for home, each in zip(self._homes, self.dirs, strict=True):
+        for each in self.dirs:
             try:
                 each.claim_directory(cluster_id, node_id, check_only)
             except Failure as failure:
-                home.on_failed(Failure(Kind.IO, failure.message or failure.kind.name))
+                each.home.on_failed(Failure(Kind.IO, failure.message or failure.kind.name))
 
     def apply_config(self, config: BrokerConfig) -> None:
         """Take changed settings of the broker; logs get theirs by `Log.configure`."""
@@ -176,7 +171,7 @@ class LogManager:
             each.stop_logs(barrier.add_expected())
         # `done` must come in a later turn, also when there is nothing to stop: this sync is a way there.
         if not working:
-            self._homes[0].disk.sync_dir("", barrier.add_expected())
+            self.dirs[0].home.disk.sync_dir("", barrier.add_expected())
         barrier.arm_barrier()
 
     # -- logs ----------------------------------------------------------------------------------------------------------

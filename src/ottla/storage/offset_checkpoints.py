@@ -119,10 +119,6 @@ class OffsetCheckpoints:
         self._start_text, self._clean_text = OffsetText(), OffsetText()
         self._noted_clean = self._clean_text.data
         """The content of that file, or the content that is being written to it."""
-        home.save_recovery_points = self.checkpoint_recovery_points
-        home.settle_recovery_points = lambda: self._recovery_points.settle_writes(self._recovery_point_bytes)
-        home.save_cleaned = self.save_cleaned_now
-        home.save_starts = self._starts.save_starts
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -185,6 +181,10 @@ class OffsetCheckpoints:
         self.checkpoint_recovery_points()
         self._recovery_points.when_idle(done)
 
+    def settle_recovery_points(self) -> None:
+        """Wait until recovery points that are being written are on the disk, blocking. Raises Failure."""
+        self._recovery_points.settle_writes(self._recovery_point_bytes)
+
     def checkpoint_high_watermarks(self) -> None:
         """Begin to write the high watermarks if one of them moved."""
         self._high_watermarks.write_if_changed(self._high_watermark_bytes)
@@ -220,6 +220,10 @@ class OffsetCheckpoints:
     def _cleaned_until(self, tp: TopicPartition) -> int | None:
         log = self._logs.get(tp)
         return None if log is None else log.cleaning.checkpoint
+
+    def save_starts(self, then: Then) -> None:
+        """Make the log starts durable, then call back in a later turn."""
+        self._starts.save_starts(then)
 
     def save_starts_now(self) -> None:
         """Write the log starts, blocking. Raises Failure."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.ignoring import ignore
 from tests.storage.cleaning.pass_test import fill
 from tests.storage.conftest import TOPIC_ID, TP, SimWorld, append
 
@@ -30,7 +31,7 @@ class Shelves:
         world = self.world
         config, _ = BrokerConfig.from_properties({"log.dirs": "data0,data1", "log.cleaner.backoff.ms": "1000"})
         workers = SimWorkers(world.process)
-        self.manager = LogManager(world.disks, world.clock, world.entropy, config, workers=workers)
+        self.manager = LogManager(world.disks, world.clock, world.entropy, config, ignore, workers=workers)
         self.manager.load_logs(lambda _topic: CONFIG)
         self.log: Log = self.manager.get_log(TP) or self.manager.create_log(TP, TOPIC_ID, CONFIG)
 

@@ -10,8 +10,8 @@ Zone: deterministic. One module per wing; `root` joins them. The order of constr
     handlers       the handlers of all requests
     metrics        what /metrics shows
 
-Three cycles are left, in which an object needs another one that needs it: the view of the cluster and what follows a
-change of it, the fence and the ISR changes that a new controller gets again, the store's session and the membership. A
-`Forward` is the one's half of each. The simulator, and `ottla.sim.reorder`, which leaves out the metadata store, build
-through the same functions.
+Four cycles are left, in which an object needs another one that needs it: the view of the cluster and what follows a
+change of it, the fence and the ISR changes that a new controller gets again, the store's session and the membership,
+the logs and the replicas that go out of service with their directory. A `Forward` is the one's half of each. The
+simulator, and `ottla.sim.reorder`, which leaves out the metadata store, build through the same functions.
 """

@@ -34,6 +34,10 @@ class EntityWing(NamedTuple):
     on_quotas: Forward[[]]
     """Called after every change of the quotas."""
 
+    def throttled_world(self, world: World) -> World:
+        """The same world, whose network delays responses by the quotas."""
+        return world._replace(network=self.throttles.network)
+
 
 def build_entities(config: BrokerConfig, world: World, on_user_config: OnUserConfig) -> EntityWing:
     """Create the objects. `on_user_config` receives the settings of each user, also its credentials."""

@@ -70,10 +70,14 @@ class Foundation(NamedTuple):
 
 
 def lay_foundation(
-    config: BrokerConfig, world: World, on_change: Callable[[Delta], None], users: SaslUsers | None = None
+    config: BrokerConfig,
+    world: World,
+    on_change: Callable[[Delta], None],
+    on_dir_offline: Callable[[str], None],
+    users: SaslUsers | None = None,
 ) -> Foundation:
-    """Create the objects. `on_change` is called after every change of the image of the cluster; `users`: those that
-    can log in, by default those of the file."""
+    """Create the objects. `on_change` is called after every change of the image of the cluster, `on_dir_offline` with
+    the name of a log directory that fails; `users`: those that can log in, by default those of the file."""
     clock, network = world.clock, world.network
     alarm = SharedAlarm(clock)
     containment = Containment(network, clock)
@@ -100,7 +104,7 @@ def lay_foundation(
         alarm,
         containment,
         purgatory,
-        LogManager(world.disks, clock, world.entropy, config, world.workers),
+        LogManager(world.disks, clock, world.entropy, config, on_dir_offline, world.workers),
         cluster,
         ImageLeaders(lambda: cluster.image),
         BrokerClient(network, clock, config.node_id),

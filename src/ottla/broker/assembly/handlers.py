@@ -82,3 +82,9 @@ def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaMana
     logs = LogHandlers(base.hosted, base.purgatory, clock, base.leaders, is_broker)
     epochs = EpochHandlers(base.hosted, base.leaders, replicas.removals, is_broker)
     base.dispatch.add_handlers([logs, LogDirHandlers(base.logs, replicas.moves), epochs, orders])
+
+
+def add_login(base: Foundation) -> None:
+    """Register the requests of logins, and hold clients back until the broker is ready."""
+    base.dispatch.add_handlers([base.login.clients])
+    base.dispatch.hold_clients()

@@ -31,10 +31,11 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     on_change: Forward[[Delta]] = Forward("the handling of changes of the cluster")
     on_session: Forward[[Session, int]] = Forward("the handling of sessions with the metadata store")
     on_new_controller: Forward[[]] = Forward("the handling of a new controller")
+    on_dir_offline: Forward[[str]] = Forward("the handling of failed log directories")
 
     users = new_users(config, world)
     entities = build_entities(config, world, users.on_user_config)
-    base = lay_foundation(config, world._replace(network=entities.throttles.network), on_change, users)
+    base = lay_foundation(config, entities.throttled_world(world), on_change, on_dir_offline, users)
     metadata = build_metadata(base, entities.reader, on_session, on_new_controller, listener.on_failure_not_reported)
     seat = metadata.seat
     # The coordinators come before the replicas, whose partitions report their roles to them.
@@ -45,6 +46,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     on_dir_failure = metadata.log_dir_events.report_failure
     replicas = build_replicas(base, metadata.fence, base.cluster.topic_config, coordinators, on_dir_failure)
     on_new_controller.bind(replicas.isr_changes.on_new_controller)
+    on_dir_offline.bind(replicas.on_dir_offline)
 
     startup = Startup(config, base.cluster, base.logs, replicas, metadata.stores.is_own, listener)
     membership = build_membership(base, metadata, startup.membership_steps())
@@ -58,8 +60,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     handlers.add_cluster(base, metadata, entities)
     handlers.add_replicas(base, metadata, replicas, ready_check.readiness)
     handlers.add_coordinators(base, markers, transactions, groups)
-    base.dispatch.add_handlers([base.login.clients])
-    base.dispatch.hold_clients()
+    handlers.add_login(base)
     return Broker(
         base,
         Wings(

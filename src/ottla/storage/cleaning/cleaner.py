@@ -96,13 +96,12 @@ class Cleaner:
 
     def __init__(
         self,
-        homes: Sequence[LogDirContext],
         dirs: Sequence[LogDir],
         workers: Workers,
         clock: Clock,
         config: BrokerConfig,
     ) -> None:
-        self._places = list(zip(homes, dirs, strict=True))
+        self._places = [(each.home, each) for each in dirs]
         self._workers = workers
         self._clock = clock
         self._config = config

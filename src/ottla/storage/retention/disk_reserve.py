@@ -30,7 +30,7 @@ class DiskReserve:
         self._home = home
 
     def check_free_space(self, reserve: int) -> int:
-        """Check the free space and set `home.short` if it is too little. Returns the time until the next check, ms."""
+        """Check the free space and set `home.is_short` if it is too little. Returns the ms until the next check."""
         home = self._home
         if home.offline is not None:
             return SELDOM_MS
@@ -41,12 +41,11 @@ class DiskReserve:
         # Writes resume only with an eighth more than the reserve: a little free space would be used up at once.
         short = free < (reserve + reserve // 8 if home.is_short else reserve)
         if short != home.is_short:
-            home.is_short = short
             if short:
                 text = "log directory %s has %d bytes free, below its reserve of %d: refusing clients' records"
                 _logger.error(text, home.disk.name, free, reserve)
             else:
                 text = "log directory %s has %d bytes free again: taking clients' records"
                 _logger.info(text, home.disk.name, free)
-            home.rearm()
+            home.set_short(short)
         return SHORT_LOOK_MS if short else min(SELDOM_MS, max(1, (free - reserve) // BYTES_PER_MS))
