@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.handnode import Asker, Node, Place
 
-from ottla.client.security.scram import scram_exchange
+from ottla.client.security.login import scram_exchange
 from ottla.errors import ErrorCode
 from ottla.seams import Gate
 from ottla.security.client_login import FAILING_MAX

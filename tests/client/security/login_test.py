@@ -17,9 +17,10 @@ from urllib.parse import parse_qs
 import pytest
 
 from ottla.client import AuthenticationError, UnreachableError
-from ottla.client.security.scram import ITERATIONS_MAX, scram_exchange
+from ottla.client.security.login import scram_exchange
 from ottla.client.security.settings import SecurityConfig, Token
 from ottla.client.security.tokens import TokenSource
+from ottla.security.sasl.scram_client import ITERATIONS_MAX
 
 NONCE = "rOprNGfwEbeRWgbNEkqO"
 SERVER_FIRST = b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"

@@ -8,8 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.client import ClientConfig, ConfigError, ConsumerConfig, ProducerConfig
-from ottla.client.security.jaas import parse_jaas
-from ottla.client.security.settings import SECURITY_KEYS, Token
+from ottla.client.security.settings import SECURITY_KEYS, Token, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SASL = {"security.protocol": "SASL_SSL"}

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.security.scram import scram_exchange
+from ottla.client.security.login import scram_exchange
 from ottla.errors import ErrorCode
 from ottla.security.sasl.mechanism import Identity, SaslFailure
 from ottla.security.sasl.plain import PlainExchange, StaticPasswords

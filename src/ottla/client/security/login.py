@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from ottla.client.errors import AuthenticationError, UnsupportedVersionError, error_code
 from ottla.client.retry import Deadline
-from ottla.client.security.scram import Exchange, scram_exchange
 from ottla.client.security.settings import SecurityConfig
 from ottla.client.security.tokens import token_source
 from ottla.errors import ErrorCode
+from ottla.security.sasl.mechanism import SaslFailure
+from ottla.security.sasl.scram_client import Exchange, scram_messages
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     SaslAuthenticateRequest,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ottla.client.connections.connection import Connection
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+_NOT_A_BROKER: Final = "Check that this is the right broker: it may be a false one"
 _USED: Final = 0.85
 """The part of a session's lifetime after which an idle connection is replaced, as in Kafka (KIP-368)."""
 
@@ -97,6 +99,20 @@ def _start_exchange(config: SecurityConfig, deadline: Deadline) -> Exchange:
     nonce = base64.b64encode(os.urandom(24)).decode()
     with_token = config.jaas.get("tokenauth", "").lower() == "true"
     return scram_exchange(_HASHES[config.sasl_mechanism], user, password, nonce, with_token=with_token)
+
+
+def scram_exchange(algorithm: str, user: str, password: str, nonce: str, *, with_token: bool = False) -> Exchange:
+    """One login with SCRAM (RFC 5802), as `scram_messages`.
+
+    with_token: user and password are the id and the HMAC of a delegation token (KIP-48).
+
+    Raises AuthenticationError if the broker refuses, breaks the protocol, or cannot prove that it knows the password.
+    """
+    try:
+        yield from scram_messages(algorithm, user, password, nonce, with_token=with_token)
+    except SaslFailure as failure:
+        hint = "Check user name and password" if failure.for_client else _NOT_A_BROKER
+        raise AuthenticationError(str(failure), hint) from None
 
 
 def _plain_exchange(user: str, password: str) -> Exchange:

@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ottla.client.errors import ConfigError
-from ottla.client.security.jaas import parse_jaas
 from ottla.client.setting_values import check_settings, join_words, parse_setting
+from ottla.config.jaas import parse_entry
 from ottla.config.options import FUNCTION, LIST, PASSWORD, TEXT, Option, option, options_of
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+_JAAS_EXAMPLE: Final = (
+    'Write org.apache.kafka.common.security.plain.PlainLoginModule required username="…" password="…";'
+    " or set sasl.username and sasl.password"
+)
 
 
 class Token(NamedTuple):
@@ -251,6 +255,17 @@ class SecurityConfig:
         if "security_protocol" in values:
             values["security_protocol"] = values["security_protocol"].upper()
         return cls(**values)
+
+
+def parse_jaas(text: str) -> dict[str, str]:
+    """The options of `MODULE required key="value" …;` by name.
+
+    Raises ConfigError, which does not quote the text, because it contains a password.
+    """
+    try:
+        return parse_entry(text).options
+    except ValueError as error:
+        raise ConfigError(f"sasl.jaas.config {error}", _JAAS_EXAMPLE) from None
 
 
 def _check_known(key: str, values: list[str], allowed: tuple[str, ...]) -> None:
