@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.producer import Producer
 from ottla.errors import ErrorCode
-from ottla.sinks.changelog.batches import Aggregate, Batches
 from ottla.sinks.changelog.errors import ChangelogBroken, Superseded
 from ottla.sinks.changelog.topics import Topics
 from ottla.sinks.errors import UsageError
@@ -23,6 +22,9 @@ from ottla.types import TopicPartition
 R = TypeVar("R")
 Merge = Callable[[bytes | None, R], bytes | None]
 """(the key's value or None, a new row) → the next value; None deletes the key."""
+Aggregate = Callable[[Any], Any]
+"""DataFrame of a batch → DataFrame with a column `key`."""
+_PLACE: Final = ("topic", "partition", "offset")
 _FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
@@ -195,9 +197,59 @@ class Changelog:
             producer.close(0)
 
 
+class Batches:
+    """A function for `foreachBatch`, on Spark's driver.
+
+    A batch is identified by the offsets of its rows, not by its number, so that a query with a new checkpoint, or with
+    other batches, continues the same state.
+    """
+
+    def __init__(self, changelog: Changelog, aggregate: Aggregate, merge: Merge[Any]) -> None:
+        self._changelog = changelog
+        self._aggregate = aggregate
+        self._merge = merge
+
+    def __call__(self, batch: Any, batch_id: int) -> None:  # noqa: ARG002 - Spark's signature
+        """Bring the state up to the end of a batch. Raises UsageError, Superseded, ClientError."""
+        if missing := [each for each in _PLACE if each not in batch.columns]:
+            raise UsageError(
+                f"the batch has no column {missing[0]}", "Keep the source's columns topic, partition, offset"
+            )
+        batch.persist()  # it is read twice
+        try:
+            positions = self._changelog.positions
+            ends = {tp: end for tp, end in _end_offsets(batch).items() if end > positions.get(tp, 0)}
+            if ends:
+                fresh = batch.where(_new_rows_condition({tp: positions.get(tp, 0) for tp in ends}))
+                self._changelog.change(_keyed_rows(self._aggregate(fresh)), self._merge, ends)
+        finally:
+            batch.unpersist()
+
+
 def _is_fenced(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, RefusedError) and error.code in _FENCED:
             return True
         error = error.__cause__
     return False
+
+
+def _end_offsets(batch: Any) -> dict[TopicPartition, int]:
+    found = batch.groupBy("topic", "partition").agg({"offset": "max"}).collect()
+    return {TopicPartition(topic, partition): offset + 1 for topic, partition, offset in found}
+
+
+def _new_rows_condition(positions: dict[TopicPartition, int]) -> str:
+    """An SQL condition for new rows. Names of topics contain no quotes."""
+    return " OR ".join(
+        f"(topic = '{tp.topic}' AND partition = {tp.partition} AND offset >= {offset})"
+        for tp, offset in positions.items()
+    )
+
+
+def _keyed_rows(rows: Any) -> Iterator[tuple[bytes | None, Any]]:
+    if "key" not in rows.columns:
+        raise UsageError("the aggregated rows have no column key", "Name the grouping column `key`")
+    for row in rows.toLocalIterator(prefetchPartitions=True):
+        key = row["key"]
+        yield (key.encode() if isinstance(key, str) else None if key is None else bytes(key)), row
