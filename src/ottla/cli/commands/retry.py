@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from ottla.cli.name_options import complete_topics
 from ottla.cli.options import client_settings, common_options, output_option, print_note, resolve_secrets
-from ottla.cli.row_options import row_options
 from ottla.cli.views.output import Json, write_jsonl, write_line
+from ottla.config.options import INTEGER, NUMBER, Bounds, Option
 from ottla.retry.options import SERVICE_OPTIONS, ServiceOptions
 
 if TYPE_CHECKING:
@@ -24,9 +24,42 @@ if TYPE_CHECKING:
     from ottla.retry.policy import RetryPolicy
     from ottla.retry.scheduler import Scheduler
 
+F = TypeVar("F", bound=Callable[..., Any])
 _METAVARS: Final = {
     "redis": "URL", "attempts": "N", "delay": "TIME", "dead": "TOPIC", "every": "SECONDS", "idle-exit": "SECONDS",
 }  # fmt: skip
+
+
+def _row_options(rows: Iterable[Option], metavars: Mapping[str, str]) -> Callable[[F], F]:
+    """An option for each row; its value is the argument named as the row's field. metavars: of values, by name."""
+
+    def add(command: F) -> F:
+        for row in reversed(list(rows)):
+            command = _row_option(row, metavars.get(row.name))(command)
+        return command
+
+    return add
+
+
+def _row_option(row: Option, metavar: str | None) -> Callable[[F], F]:
+    unset = f" [default: {row.default_text}]" if row.default_text else ""
+    return click.option(
+        f"--{row.name}",
+        row.attribute,
+        type=_click_type(row),
+        default=row.default,
+        show_default=not row.default_text,
+        multiple=isinstance(row.default, tuple),
+        metavar=metavar,
+        help=row.doc + unset,
+    )
+
+
+def _click_type(row: Option) -> click.ParamType[Any]:
+    low, high = row.allowed if isinstance(row.allowed, Bounds) else (None, None)
+    if row.type is INTEGER:
+        return click.IntRange(None if low is None else int(low), None if high is None else int(high))
+    return click.FloatRange(low, high) if row.type is NUMBER else click.STRING
 
 
 @click.group()
@@ -36,7 +69,7 @@ def retry() -> None:
 
 @retry.command()
 @click.argument("names", nargs=-1, metavar="[RETRY-TOPIC]...", shell_complete=complete_topics)
-@row_options(SERVICE_OPTIONS.values(), _METAVARS)
+@_row_options(SERVICE_OPTIONS.values(), _METAVARS)
 @output_option("text", "json")
 @common_options
 def run(names: tuple[str, ...], output: str, **values: Any) -> None:
