@@ -7,9 +7,8 @@ import dis
 
 import pytest
 
-from ottla.sim.mutants.ablation import find_function, is_mutated, mutated_code, without_safeguard
+from ottla.sim.mutants.ablation import MUTANTS, find_function, is_mutated, mutated_code, without_safeguard
 from ottla.sim.mutants.mutant import Edit, Mutant, StaleMutant, mutated_source
-from ottla.sim.mutants.table import MUTANTS
 
 SOURCE = """
 class Door:

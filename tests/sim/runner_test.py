@@ -18,7 +18,7 @@ from ottla.cli.commands.simulation.sim import (
     SAFEGUARDS,
     SECURITY_SAFEGUARDS,
 )
-from ottla.sim.mutants.table import MUTANTS
+from ottla.sim.mutants.ablation import MUTANTS
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
 from ottla.sim.runner import Options, Result, Run, run_broker
 from ottla.sim.swarm import Coverage, run_swarm

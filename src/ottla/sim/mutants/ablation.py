@@ -18,10 +18,20 @@ import inspect
 from collections.abc import Iterator
 from functools import cache
 from types import CodeType, FunctionType
+from typing import Final
 
+from ottla.sim.mutants.clients import CLIENTS
+from ottla.sim.mutants.containment import CONTAINMENT
+from ottla.sim.mutants.controller import CONTROLLER
+from ottla.sim.mutants.coordinators import GROUPS, TRANSACTIONS
 from ottla.sim.mutants.mutant import Mutant, compile_function, mutated_source
-from ottla.sim.mutants.table import MUTANTS
+from ottla.sim.mutants.replication import REPLICATION
+from ottla.sim.mutants.security import SECURITY
+from ottla.sim.mutants.storage import STORAGE
 
+_ROOMS: Final = (STORAGE, CONTAINMENT, REPLICATION, CONTROLLER, TRANSACTIONS, GROUPS, CLIENTS, SECURITY)
+MUTANTS: Final[dict[str, Mutant]] = {mutant.name: mutant for room in _ROOMS for mutant in room}
+"""All mutants by name. Names of the storage are plain; those of another package begin with the package."""
 _originals: dict[FunctionType, CodeType] = {}
 """The code of the functions that lack a safeguard now."""
 

@@ -1,16 +1,18 @@
 """One run of a cluster with an authorizer and logins.
 
-Zone: deterministic. The phases are those of a cluster's run. All clients log in; sessions have a lifetime. Restricted
-clients need ACLs, which an administrator changes all the while.
+Zone: deterministic. The phases are those of a cluster's run. All clients log in, on a listener of their own; sessions
+have a lifetime. Restricted clients need ACLs, which an administrator changes all the while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from ottla.seams import World
 from ottla.sim.cluster.history import ClusterHistory
+from ottla.sim.cluster.node import ClusterNode
 from ottla.sim.cluster.runner import (
     FAULTS_MIN,
     SECONDS_MIN,
@@ -20,15 +22,19 @@ from ottla.sim.cluster.runner import (
     cluster_properties,
 )
 from ottla.sim.cluster.workload import ClusterWorkload
+from ottla.sim.machines.machine import Process
+from ottla.sim.networks.node_network import BROKERS, NodeNetwork
 from ottla.sim.security.checkers import count_verdicts, find_violations
 from ottla.sim.security.history import SecurityHistory
-from ottla.sim.security.logins import ROOT
-from ottla.sim.security.node import SecurityNode, security_properties
+from ottla.sim.security.logins import ROOT, password_of
 from ottla.sim.security.notified import Watch
 from ottla.sim.security.rules import Verdict
 from ottla.sim.security.workload import USERS, SecurityNemesis, SecurityWorkload
 from ottla.sim.world import SECOND
+from ottla.types import Endpoint
 
+CLIENTS: Final = "CLIENTS"
+"""The listener of clients."""
 JUDGED_MIN: Final = 100
 """Answers that had to be refused, and as many that had to be given."""
 CHANGES_MIN: Final = 40
@@ -77,6 +83,36 @@ class SecurityResult(ClusterResult):
         return [f"{value} {what}" for value, least, what in reached if value < least]
 
 
+class SecurityNode(ClusterNode):
+    """A broker with two listeners."""
+
+    def _make_world(self, process: Process, shell: NodeNetwork) -> World:
+        shell.client_listener = CLIENTS
+        return super()._make_world(process, shell)
+
+    def _endpoints(self) -> list[Endpoint]:
+        return [*super()._endpoints(), Endpoint(CLIENTS, f"node{self.number}", 9093)]
+
+
+def _security_properties(users: Iterable[str], reauth_ms: int) -> dict[str, str]:
+    """The settings of such a broker. Brokers are known by their listener, whose connections are those of a super user.
+
+    reauth_ms: the lifetime of a session.
+    """
+    logins = " ".join(f'user_{user}="{password_of(user)}"' for user in users)
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    return {
+        "listeners": f"{BROKERS}://localhost:9092,{CLIENTS}://localhost:9093",
+        "listener.security.protocol.map": f"{BROKERS}:PLAINTEXT,{CLIENTS}:SASL_PLAINTEXT",
+        "inter.broker.listener.name": BROKERS,
+        "sasl.enabled.mechanisms": "PLAIN",
+        f"listener.name.{CLIENTS.lower()}.plain.sasl.jaas.config": f"{module} required {logins};",
+        "connections.max.reauth.ms": str(reauth_ms),
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": f"User:ANONYMOUS;User:{ROOT}",
+    }
+
+
 class SecurityRun(ClusterRun):
     """The world of one seed."""
 
@@ -98,7 +134,7 @@ class SecurityRun(ClusterRun):
             properties[f"{topic}.replication.factor"] = str(self.replication)
         return {
             **properties,
-            **security_properties((ROOT, *USERS), random.choice((2500, 4000, 6000))),
+            **_security_properties((ROOT, *USERS), random.choice((2500, 4000, 6000))),
             "request.timeout.ms": "2500",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         }
