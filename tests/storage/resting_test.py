@@ -12,7 +12,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.sim.machines.workers import SimWorkers
 from ottla.storage.checkpoints import parse_offsets
-from ottla.storage.retention.retention_queue import RetentionQueue
+from ottla.storage.retention.retention_task import RetentionQueue
 from ottla.types import TopicPartition
 
 FEW, MANY = 10, 300

@@ -6,8 +6,10 @@ time in idle moments; `retention_enforcer` removes the segments of one log.
 
 from __future__ import annotations
 
+import heapq
 import logging
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from ottla.errors import ApiError
 from ottla.seams import Clock, Failure, Instant
@@ -15,10 +17,53 @@ from ottla.storage.background_tasks import BackgroundTasks
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.retention.retention_enforcer import delete_old_segments, retention_due_ms, retention_needs_flush
-from ottla.storage.retention.retention_queue import RetentionQueue
 from ottla.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
+
+_STALE_MIN: Final = 64
+
+
+class RetentionQueue:
+    """Partitions whose logs become due by time, by ms of the wall clock.
+
+    A log without changes has one entry, for the time at which its oldest segment is due. Only a change of the log can
+    make it due earlier, or by size; then it is checked for that (`LogDirContext.on_log_changed`).
+    """
+
+    __slots__ = ("_due", "_heap")
+
+    def __init__(self) -> None:
+        self._due: dict[TopicPartition, int] = {}
+        self._heap: list[tuple[int, TopicPartition]] = []
+        """May have entries that `_due` does not have any more."""
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def schedule_log(self, tp: TopicPartition, due_ms: int) -> None:
+        """Schedule a log for that time at the latest: an earlier time that was set before stays."""
+        if due_ms >= self._due.get(tp, due_ms + 1):
+            return
+        self._due[tp] = due_ms
+        heapq.heappush(self._heap, (due_ms, tp))
+        if len(self._heap) > 2 * len(self._due) + _STALE_MIN:
+            self._heap = [(due, each) for each, due in self._due.items()]
+            heapq.heapify(self._heap)
+
+    def forget_log(self, tp: TopicPartition) -> None:
+        """Remove a log that was deleted."""
+        self._due.pop(tp, None)
+
+    def take_due(self, now_ms: int) -> list[TopicPartition]:
+        """Remove and return the partitions whose time has come, the earliest first."""
+        due: list[TopicPartition] = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            at, tp = heapq.heappop(self._heap)
+            if self._due.get(tp) == at:
+                del self._due[tp]
+                due.append(tp)
+        return due
 
 
 class RetentionTask:
