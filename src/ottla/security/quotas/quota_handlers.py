@@ -7,6 +7,7 @@ Zone: deterministic. Quotas are set for users, client ids, client ids of users, 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple, Protocol
 
 from ottla.acls import Operation, ResourceType
@@ -16,7 +17,6 @@ from ottla.requests import Context, InPieces, Parts, denied_error, handles
 from ottla.security.audit_log import AuditLog
 from ottla.security.quotas.client_quotas import ClientQuotas, Quota, fault_of_quota, quota_text
 from ottla.security.quotas.entity_quotas import canonical_address
-from ottla.security.quotas.quota_filter import TYPES, Component, QuotaFilter
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     AlterClientQuotasRequest,
@@ -28,9 +28,61 @@ from ottla.znodes.entity_nodes import Entity, change_path, fault_of_entity_name
 
 PIECE: Final = 500
 """Entities in one piece of a response."""
+_TYPES: Final = {"user": "user", "client-id": "client_id", "ip": "ip"}
+"""The types of the protocol, and the fields of `Entity`."""
 _SHOWN: Final = 100
 _Entry = DescribeClientQuotasResponse.EntryData
 _Outcome = AlterClientQuotasResponse.EntryData
+
+
+class MatchType(IntEnum):
+    """How a component matches a name."""
+
+    EXACT = 0
+    DEFAULT = 1
+    SPECIFIED = 2
+
+
+class Component(NamedTuple):
+    """One component of a filter."""
+
+    entity_type: str
+    match_type: int
+    match: str | None
+
+
+class QuotaFilter:
+    """A filter that was checked."""
+
+    def __init__(self, components: Sequence[Component], strict: bool) -> None:
+        """Raises ApiError INVALID_REQUEST, or UNSUPPORTED_VERSION for other types of entities, as Kafka."""
+        self._strict = strict
+        self._by_field: dict[str, Component] = {}
+        for each in components:
+            field = _field_of(each)
+            if field in self._by_field:
+                raise _invalid(f"Duplicate {each.entity_type} filter component entity type")
+            self._by_field[field] = each
+        if "ip" in self._by_field and len(self._by_field) > 1:
+            raise _invalid(
+                "Invalid entity filter component combination, IP filter component should not be used with user or "
+                "clientId filter component."
+            )
+
+    def matches(self, entity: Entity) -> bool:
+        """Whether an entity is wanted.
+
+        A component excludes entities without that part. A part without a component is excluded if the filter is strict.
+        """
+        return all(self._matches_part(field, getattr(entity, field)) for field in Entity._fields)
+
+    def _matches_part(self, field: str, name: str | None) -> bool:
+        component = self._by_field.get(field)
+        if component is None:
+            return name == "" or not self._strict
+        if component.match_type == MatchType.EXACT:
+            return name == component.match and name != ""
+        return name is None if component.match_type == MatchType.DEFAULT else name != ""
 
 
 class EntityWriter(Protocol):
@@ -134,7 +186,7 @@ class ClientQuotaHandlers:
 
 
 def _described(entity: Entity, quotas: Mapping[Quota, float]) -> _Entry:
-    parts = ((kind, getattr(entity, field)) for kind, field in TYPES.items())
+    parts = ((kind, getattr(entity, field)) for kind, field in _TYPES.items())
     return _Entry(
         entity=[
             DescribeClientQuotasResponse.EntityData(entity_type=kind, entity_name=name)
@@ -151,7 +203,7 @@ def _entity_of(entry: AlterClientQuotasRequest.EntryData) -> Entity:
     """The entity of an entry. Raises ApiError INVALID_REQUEST."""
     fields: dict[str, str | None] = {}
     for part in entry.entity:
-        field = TYPES.get(part.entity_type)
+        field = _TYPES.get(part.entity_type)
         if field is None or field in fields:
             raise _invalid(f"Unhandled client quota entity type: {part.entity_type[:_SHOWN]}")
         fields[field] = _entity_name(part)
@@ -220,6 +272,19 @@ def _outcome_receiver(
             slot(_Outcome(error_code=outcome.code, error_message=outcome.message, entity=entity))
 
     return receive
+
+
+def _field_of(component: Component) -> str:
+    name = component.entity_type
+    if not name:
+        raise _invalid("Unexpected empty filter component entity type")
+    if name not in _TYPES:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Custom entity type '{name[:_SHOWN]}' not supported")
+    if component.match_type not in tuple(MatchType):
+        raise _invalid(f"Unexpected match type: {component.match_type}")
+    if component.match_type == MatchType.EXACT and component.match is None:
+        raise _invalid("an exact match needs a name")
+    return _TYPES[name]
 
 
 def _invalid(text: str) -> ApiError:
