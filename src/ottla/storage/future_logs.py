@@ -3,7 +3,7 @@
 Zone: deterministic. Names and the order of renames; `future_log` copies. A copy is `<partition>.<uuid>-future`, with a
 mark in it. When it has all records, it takes the log's name here; once that is durable, the log elsewhere is removed,
 and the mark last. So a stop at any moment leaves a log with all acknowledged records; where it leaves two,
-`future_log.settle` chooses by leader epoch and end offset.
+`future_log.settle_moves` chooses by leader epoch and end offset.
 """
 
 from __future__ import annotations

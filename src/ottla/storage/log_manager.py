@@ -115,7 +115,7 @@ class LogManager:
         return found_logs(each.home.disk for each in self.dirs)
 
     def claim_directories(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
-        """Write `read_meta.properties` where it is missing (unless only to check), check it elsewhere.
+        """Write `meta.properties` where it is missing (unless only to check), check it elsewhere.
 
         Raises WrongDirectory. A directory that cannot be read goes offline.
         """
@@ -126,7 +126,7 @@ class LogManager:
                 each.home.on_failed(Failure(Kind.IO, failure.message or failure.kind.name))
 
     def apply_config(self, config: BrokerConfig) -> None:
-        """Take changed settings of the broker; logs get theirs by `Log.configure`."""
+        """Take changed settings of the broker; logs get theirs by `Log.apply_config`."""
         self._config = config
         if self.cleaner is not None:
             self.cleaner.apply_config(config)
