@@ -8,9 +8,10 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import pytest
 
@@ -63,14 +64,13 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def zone_of(path: Path) -> str | None:
-    head = ast.get_docstring(ast.parse(path.read_text())) or ""
-    found = re.search(r"^Zone: (\w+)\.", head, re.MULTILINE)
+def zone_of(tree: ast.Module) -> str | None:
+    found = re.search(r"^Zone: (\w+)\.", ast.get_docstring(tree) or "", re.MULTILINE)
     return found.group(1) if found else None
 
 
-def imports_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(tree):
+def imports_of(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name, node.lineno
@@ -95,22 +95,58 @@ def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
             yield from functions_of(node, f"{prefix}{node.name}.")
 
 
+class Facts(NamedTuple):
+    """What the tests want to know about a file. It is parsed once for all of them."""
+
+    zone: str | None
+    lines: int
+    imports: list[tuple[str, int]]
+    """Modules, and the lines of their imports."""
+    calls: list[tuple[str, int]]
+    """Functions that some zone must not call, and the lines of the calls."""
+    awaits: bool
+    functions: list[tuple[str, int]]
+    """Dotted names, and their lines without the docstring."""
+    global_statements: list[int]
+    errors_handed_on: bool
+    """Whether an ApiError or Failure is passed on with its frames."""
+
+
+@cache
+def facts_of(path: Path) -> Facts:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    nodes = list(ast.walk(tree))
+    return Facts(
+        zone_of(tree),
+        text.count("\n"),
+        list(imports_of(nodes)),
+        list(forbidden_calls(nodes)),
+        any(isinstance(node, ast.Await | ast.AsyncFunctionDef) for node in nodes),
+        list(functions_of(tree)),
+        [node.lineno for node in nodes if isinstance(node, ast.Global)],
+        any(hands_on_frames(node) for node in nodes if isinstance(node, ast.ExceptHandler)),
+    )
+
+
+def forbidden_calls(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, int]]:
+    watched = {name for names in FORBIDDEN_CALLS.values() for name in names}
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in watched:
+            yield node.func.id, node.lineno
+
+
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
 def test_every_file_declares_its_zone_and_keeps_it(path: Path) -> None:
-    zone = zone_of(path)
+    facts = facts_of(path)
+    zone = facts.zone
     assert zone in ZONES, f"{name_of(path)}: the head has no `Zone: pure|deterministic|real.`"
-    tree = ast.parse(path.read_text())
-    for module, line in imports_of(tree):
+    for module, line in facts.imports:
         top = module.partition(".")[0]
         assert top not in FORBIDDEN[zone], f"{name_of(path)}:{line}: {zone} code must not import {module}"
-    for node in ast.walk(tree):
-        if zone != "real":
-            assert not isinstance(node, ast.Await | ast.AsyncFunctionDef), (
-                f"{name_of(path)}: {zone} code does not await"
-            )
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-            called = node.func.id
-            assert called not in FORBIDDEN_CALLS[zone], f"{name_of(path)}:{node.lineno}: {zone} code calls {called}()"
+    assert zone == "real" or not facts.awaits, f"{name_of(path)}: {zone} code does not await"
+    for called, line in facts.calls:
+        assert called not in FORBIDDEN_CALLS[zone], f"{name_of(path)}:{line}: {zone} code calls {called}()"
 
 
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
@@ -120,18 +156,17 @@ def test_a_file_is_not_freer_than_its_room(path: Path) -> None:
         return
     parts = path.relative_to(SOURCE).parts
     room = ZONE_OF_ROOM.get(parts[1], "real") if len(parts) > 2 else "real"
-    zone = zone_of(path)
+    zone = facts_of(path).zone
     assert zone is not None
     assert ZONES.index(zone) <= ZONES.index(room), f"{name} is {zone}, its room is {room}"
 
 
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
 def test_files_and_functions_stay_small(path: Path) -> None:
-    text = path.read_text()
-    name = name_of(path)
-    lines = text.count("\n")
+    facts, name = facts_of(path), name_of(path)
+    lines = facts.lines
     assert lines <= FILE_LINES or name in LONG_FILES, f"{name} has {lines} lines, {FILE_LINES} are allowed"
-    for function, length in functions_of(ast.parse(text)):
+    for function, length in facts.functions:
         full = f"{name}:{function}"
         assert length <= FUNCTION_LINES or full in LONG_FUNCTIONS, f"{full} has {length} lines"
 
@@ -157,11 +192,9 @@ def test_exceptions_are_still_needed() -> None:
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
 def test_no_module_keeps_mutable_state(path: Path) -> None:
     """Two brokers live in one interpreter in the simulator: state belongs to objects."""
-    zone = zone_of(path)
-    if zone == "real":
-        return
-    for node in ast.walk(ast.parse(path.read_text())):
-        assert not isinstance(node, ast.Global), f"{name_of(path)}:{node.lineno}: module-level state"
+    facts = facts_of(path)
+    if facts.zone != "real":
+        assert facts.global_statements == [], f"{name_of(path)}: module-level state"
 
 
 _CLIENTS = ("client", "cli", "spark", "sim", "pipeline", "retry", "demo", "sinks", "logtable")
@@ -184,16 +217,18 @@ def handed_on(handler: ast.ExceptHandler) -> Iterator[int]:
         )
 
 
+def hands_on_frames(handler: ast.ExceptHandler) -> bool:
+    """Whether it catches an ApiError or Failure, and uses it as a value."""
+    caught = handler.type is not None and re.search(r"\b(ApiError|Failure)\b", ast.unparse(handler.type))
+    return bool(caught) and any(handed_on(handler))
+
+
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
 def test_an_error_that_is_passed_on_holds_no_frames(path: Path) -> None:
     """A broker freezes objects that have survived a collection: an error in a cycle with its frames is never freed."""
     package = path.relative_to(SOURCE).parts[1]
     if package not in _CLIENTS:
-        for handler in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(handler, ast.ExceptHandler) or handler.type is None:
-                continue
-            if re.search(r"\b(ApiError|Failure)\b", ast.unparse(handler.type)):
-                assert not list(handed_on(handler)), f"{name_of(path)}: hand on error.as_value()"
+        assert not facts_of(path).errors_handed_on, f"{name_of(path)}: hand on error.as_value()"
 
 
 def test_no_path_of_a_machine_and_no_registry_in_the_project() -> None:
