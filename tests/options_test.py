@@ -9,8 +9,10 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from inspect import signature
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -59,10 +61,21 @@ NESTED = {"client", "security"}
 """Fields that hold another dataclass of options."""
 
 
-def trees(*rooms: str) -> Iterator[ast.Module]:
-    for room in rooms:
-        for path in (ROOT / room).rglob("*.py"):
-            yield ast.parse(path.read_text())
+class Words(NamedTuple):
+    """What a room reads, and what it asks for by name."""
+
+    attributes: frozenset[str]
+    texts: frozenset[str]
+
+
+@cache
+def words_of(room: str) -> Words:
+    """The words of a room, which is parsed once."""
+    trees = [ast.parse(path.read_text()) for path in (ROOT / room).rglob("*.py")]
+    return Words(
+        frozenset(name for tree in trees for name in attributes_read(tree)),
+        frozenset(text for tree in trees for text in texts_outside_rows(tree)),
+    )
 
 
 def attributes_read(tree: ast.AST) -> Iterator[str]:
@@ -86,7 +99,7 @@ def test_a_name_has_one_row() -> None:
 
 
 def test_only_options_that_no_code_reads_are_marked_unused() -> None:
-    read = {name for tree in trees("client", "spark") for name in attributes_read(tree)}
+    read = words_of("client").attributes | words_of("spark").attributes
     for row in ROWS:
         assert (row.attribute in read) != bool(row.unused), row.name
 
@@ -104,9 +117,8 @@ def texts_outside_rows(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("table", SPARK_TABLES, ids=["source", "sink", "log"])
 def test_every_option_of_spark_is_read(table: Mapping[str, Option]) -> None:
     """A row is a field that is read, or its name is asked for: `given.value("endingOffsets")`."""
-    rooms = list(trees("spark", "logtable"))
-    read = {name for tree in rooms for name in attributes_read(tree)}
-    asked = {text for tree in rooms for text in texts_outside_rows(tree)}
+    read = words_of("spark").attributes | words_of("logtable").attributes
+    asked = words_of("spark").texts | words_of("logtable").texts
     asked |= {f"{side}{text}" for side in ("starting", "ending") for text in asked if text[:1].isupper()}
     asked |= {f"kafka.compression.{codec}.level" for codec in ("gzip", "lz4", "zstd")}
     for row in table.values():
@@ -123,7 +135,7 @@ def test_a_row_of_spark_is_complete(table: Mapping[str, Option]) -> None:
 def test_the_arguments_of_a_step_are_its_rows() -> None:
     arguments = signature(Pipeline.step).parameters
     assert list(arguments)[3:] == list(STEP_OPTIONS)
-    read = {name for tree in trees("pipeline") for name in attributes_read(tree)}
+    read = words_of("pipeline").attributes
     for row in STEP_OPTIONS.values():
         assert arguments[row.name].default == row.default
         assert row.attribute in read
@@ -147,7 +159,7 @@ def check_arguments(function: Callable[..., object], rows: Mapping[str, Option],
 
 
 def test_every_option_of_the_retry_service_is_read() -> None:
-    read = {name for tree in trees("retry", "cli") for name in attributes_read(tree)}
+    read = words_of("retry").attributes | words_of("cli").attributes
     for row in (*SERVICE_OPTIONS.values(), *RETRIER_OPTIONS.values()):
         assert row.attribute in read, row.name
 

@@ -34,7 +34,7 @@ RECORDS = [
     )
     for number in range(400)
 ]
-BULK = [Record(None, bytes(number % 251 for _ in range(6_000)), (), START + number) for number in range(600)]
+BULK = [Record(None, bytes([number % 251]) * 6_000, (), START + number) for number in range(600)]
 
 
 def write_everything(bootstrap: str) -> None:
