@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -92,13 +93,17 @@ class Postgres(ManagedProcess):
 
     def kill(self) -> None:
         """SIGKILL to the server and all its backends, which have their own sessions and could finish a commit."""
+        backends: list[str] = []
         if self.alive:
+            os.kill(self.pid, signal.SIGSTOP)  # no new backends from here on
             backends = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-            os.kill(self.pid, signal.SIGSTOP)  # no new ones
             for each in backends:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(each), signal.SIGKILL)
         super().kill()
+        # The server does not start again while a backend holds the shared memory.
+        while any(map(_runs, backends)):
+            time.sleep(0.01)
 
     def execute(self, statement: str, *values: object) -> list[tuple[object, ...]]:
         """Rows of a statement, on a new connection."""
@@ -147,3 +152,11 @@ def _as_somebody() -> list[str]:
         return []
     user = pwd.getpwnam(_somebody())
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+
+
+def _runs(pid: str) -> bool:
+    """Whether a process exists and is no zombie, which holds nothing any more."""
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
