@@ -10,6 +10,8 @@ FAST   := not slow and not interop and not kafka and not spark and not root
 MINUTES ?= 30
 BROKER  ?= ottla
 
+unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the thousands of processes would compile all modules
+
 .PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark copies librdkafka logins sim fuzz fuzz-logins explore clean
 
 help:  ## this list
