@@ -306,7 +306,7 @@ def test_rows_cannot_be_written_to_the_topic_of_the_markers(bench: Bench) -> Non
 
 def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted while the query runs: nothing is committed; the next start creates the topic again."""
-    monkeypatch.setattr("ottla.spark.sink.task_claims._MARKER_PATIENCE_MS", 300)
+    monkeypatch.setattr("ottla.spark.sink.task_claims._MARKER_PATIENCE_MS", 2_000)
     bench.delete_topic(MARKERS)
     with pytest.raises(MarkersGone, match="was deleted"):
         bench.run(bench.attempt(), VALUES)
@@ -400,7 +400,7 @@ def test_the_group_may_have_members(bench: Bench, source: str) -> None:
 def test_refused_offsets_fail_the_rows_only_when_they_are_demanded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ottla.spark.sink.transactional_write._OFFSETS_PATIENCE_MS", 700)
+    monkeypatch.setattr("ottla.spark.sink.transactional_write._OFFSETS_PATIENCE_MS", 2_000)
     gone = upto("no-such-topic", 1)
     once = replace(bench.options.once, offsets="true")
     demanding = TransactionalWrite(bench.links(), replace(bench.options, once=once), bench.attempt().turn)
