@@ -102,7 +102,7 @@ class Postgres(ManagedProcess):
                     os.kill(int(each), signal.SIGKILL)
         super().kill()
         # The server does not start again while a backend holds the shared memory.
-        while any(map(_runs, backends)):
+        while any(map(_is_running, backends)):
             time.sleep(0.01)
 
     def execute(self, statement: str, *values: object) -> list[tuple[object, ...]]:
@@ -154,7 +154,7 @@ def _as_somebody() -> list[str]:
     return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
 
 
-def _runs(pid: str) -> bool:
+def _is_running(pid: str) -> bool:
     """Whether a process exists and is no zombie, which holds nothing any more."""
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(") ")[2][0] != "Z"

@@ -46,20 +46,20 @@ session.stop()
 
 def main() -> int:
     """Make the archive if there is none, and print the options."""
-    archive = _path()
+    archive = _archive_path()
     if not archive.exists():
-        _make(archive)
+        _make_archive(archive)
     print(short_run_options())
     return 0
 
 
 def short_run_options() -> str:
     """Options of Java for a short run of Spark, with the archive if there is one. Raises NoJava."""
-    archive = _path()
+    archive = _archive_path()
     return f"{SHORT_RUN} -XX:SharedArchiveFile={archive}" if archive.exists() else SHORT_RUN
 
 
-def _path() -> Path:
+def _archive_path() -> Path:
     from ottla.spark import java_home
 
     java = Path(java_home(), "bin", "java")
@@ -67,7 +67,7 @@ def _path() -> Path:
     return cache() / "spark" / f"{hashlib.sha256(of.encode()).hexdigest()[:12]}.jsa"
 
 
-def _make(target: Path) -> None:
+def _make_archive(target: Path) -> None:
     """Make the archive. Where that fails there is none, and Spark starts as it does without one."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as directory:

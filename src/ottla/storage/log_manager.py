@@ -72,8 +72,9 @@ class LogManager:
         self._expiry = ProducerExpiry()
         self.bounds_due: dict[TopicPartition, None] = {}
         """Partitions whose clean part may have changed since replication last compared it with other replicas'."""
-        parts = self.timers, HeaderScan(), workers, self._expiry, self.bounds_due
-        shared = SharedContext(clock, entropy, *parts, on_offline)
+        shared = SharedContext(
+            clock, entropy, self.timers, HeaderScan(), workers, self._expiry, self.bounds_due, on_offline
+        )
         self.dirs = tuple(LogDir(disk, shared) for disk in disks)
         """One per log directory, in the order of the configuration."""
         self._disk_reserves = [DiskReserve(each.home) for each in self.dirs]

@@ -56,17 +56,17 @@ def fault_of_quota(entity: Entity, name: str, value: float) -> str:
         largest, kind = _LARGEST[quota]
         if value > largest:
             return f"Proposed value for {name} is too large for a {kind}."
-        if abs(value - _whole(value)) > _EPSILON:
+        if abs(value - _whole_number_of(value)) > _EPSILON:
             return f"{name} cannot be a fractional value."
     return ""
 
 
 def quota_text(quota: Quota, value: float) -> str:
     """A quota as it is stored among the settings of its entity."""
-    return str(_whole(value)) if quota in _LARGEST else str(value)
+    return str(_whole_number_of(value)) if quota in _LARGEST else str(value)
 
 
-def _whole(value: float) -> int:
+def _whole_number_of(value: float) -> int:
     """The whole number that Kafka takes a double for."""
     return int(value + _EPSILON)
 
