@@ -24,8 +24,10 @@ import psycopg
 
 from testbench.apache_kafka.packages import BenchError
 from testbench.ports import HOST, free_port
-from testbench.process import ManagedProcess
+from testbench.process import ManagedProcess, NodeError
 
+_KILL_S: Final = 60
+"""How long a backend may take to end after SIGKILL."""
 _USERS: Final = ("postgres", "nobody")
 _SETTINGS: Final = {
     "listen_addresses": HOST,
@@ -92,7 +94,10 @@ class Postgres(ManagedProcess):
         super().stop(wait_s)
 
     def kill(self) -> None:
-        """SIGKILL to the server and all its backends, which have their own sessions and could finish a commit."""
+        """SIGKILL to the server and all its backends, which have their own sessions and could finish a commit.
+
+        Raises NodeError when a backend does not end.
+        """
         backends: list[str] = []
         if self.alive:
             os.kill(self.pid, signal.SIGSTOP)  # no new backends from here on
@@ -102,7 +107,10 @@ class Postgres(ManagedProcess):
                     os.kill(int(each), signal.SIGKILL)
         super().kill()
         # The server does not start again while a backend holds the shared memory.
+        deadline = time.monotonic() + _KILL_S
         while any(map(_is_running, backends)):
+            if time.monotonic() > deadline:
+                raise NodeError(f"a backend of {self.name} runs {_KILL_S} s after SIGKILL")
             time.sleep(0.01)
 
     def execute(self, statement: str, *values: object) -> list[tuple[object, ...]]:
@@ -155,7 +163,7 @@ def _as_somebody() -> list[str]:
 
 
 def _is_running(pid: str) -> bool:
-    """Whether a process exists and is no zombie, which holds nothing any more."""
+    """Whether the process runs. A zombie does not: it has released its memory."""
     try:
         return Path("/proc", pid, "stat").read_text().rpartition(") ")[2][0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

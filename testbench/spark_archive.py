@@ -10,6 +10,7 @@ Zone: real.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -75,7 +76,8 @@ def _make_archive(target: Path) -> None:
         options = f"{SHORT_RUN} -XX:ArchiveClassesAtExit={fresh}"
         environment = os.environ | {"SPARK_SUBMIT_OPTS": options, "PYSPARK_PYTHON": sys.executable}
         words = [sys.executable, "-W", "ignore", "-c", _PROGRAM, str(Path(directory, "checkpoint"))]
-        subprocess.run(words, env=environment, capture_output=True, check=False, timeout=_MAKE_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(words, env=environment, capture_output=True, check=False, timeout=_MAKE_S)
         if fresh.exists():
             fresh.replace(target)
 

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 OURS = ("OTTLA", "KAFKA", "PYTEST", "SPARK")
-"""Variables that the tests set."""
+"""Beginnings of the names of variables that the tests, or a Spark of the reader, have set."""
 SECONDS = 1_500
 """Three installations and a start of Spark, on a machine with other things to do."""
 

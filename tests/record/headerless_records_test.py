@@ -19,7 +19,7 @@ from ottla.record.log_entries import first_from
 from ottla.record.varint import encode_varint
 
 NOW = 1_700_000_000_000
-HEADERS = 50_000
+HEADERS = 200_000
 FOREVER = 2**63 - 1
 KEYED = RecordRules(True, NOW, FOREVER, FOREVER)
 RECORDS = st.lists(

@@ -44,10 +44,6 @@ class Operation:
     added: tuple[Link, ...]
     waits_for: list[Directory]
 
-    def __post_init__(self) -> None:
-        for directory in self.waits_for:
-            directory.pending[self] = None
-
     def note_sync(self, directory: Directory) -> None:
         """A sync of this directory has covered it."""
         if directory in self.waits_for:
@@ -121,7 +117,7 @@ class Drive:
         """Put a new name into its directory, pending. Raises Failure NOT_DONE when the parent is missing."""
         parent, name = self._parent_of(path)
         parent.names[name] = entry
-        self.journal[Operation((), ((parent, name, entry),), [parent])] = None
+        self._add_operation((), ((parent, name, entry),), [parent])
 
     def rename_path(self, source: str, target: str) -> None:
         """Move a name, over an existing file if there is one; pending. Raises Failure NOT_DONE."""
@@ -136,7 +132,7 @@ class Drive:
         del parent.names[name]
         new_parent.names[new_name] = entry
         waits = [parent] if parent is new_parent else [parent, new_parent]
-        self.journal[Operation(((parent, name, entry),), ((new_parent, new_name, entry),), waits)] = None
+        self._add_operation(((parent, name, entry),), ((new_parent, new_name, entry),), waits)
 
     def unlink_path(self, path: str) -> None:
         """Remove a name, and for a directory its content, pending. A name that does not exist is ignored."""
@@ -145,7 +141,13 @@ class Drive:
             return
         parent, name = self._parent_of(path)
         del parent.names[name]
-        self.journal[Operation(((parent, name, entry),), (), [parent])] = None
+        self._add_operation(((parent, name, entry),), (), [parent])
+
+    def _add_operation(self, removed: tuple[Link, ...], added: tuple[Link, ...], waits_for: list[Directory]) -> None:
+        operation = Operation(removed, added, waits_for)
+        self.journal[operation] = None
+        for directory in waits_for:
+            directory.pending[operation] = None
 
     def pending_operations(self, directory: Directory) -> list[Operation]:
         """The operations that a sync of this directory would cover now."""
