@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from ottla.duplicate_names import DuplicateNames
+from ottla.broker.duplicate_names import DuplicateNames
 from ottla.requests import Parts
 from ottla.wire.slices import Elements, Path, count_elements, with_array
 

@@ -5,7 +5,7 @@ Zone: pure.
 
 from __future__ import annotations
 
-from ottla.duplicate_names import DuplicateNames
+from ottla.broker.duplicate_names import DuplicateNames
 
 
 def find(*groups):
