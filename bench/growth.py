@@ -22,11 +22,12 @@ from testbench.process import NodeError
 
 from bench.growth_bad import BAD_SWEEPS
 from bench.growth_cluster import CLUSTER_SWEEPS
+from bench.growth_ids import ID_SWEEPS
 from bench.growth_report import Results
 from bench.growth_rows import SWEEPS, Sweep
 from bench.growth_work import Bench
 
-ALL: tuple[Sweep, ...] = (*SWEEPS, *CLUSTER_SWEEPS, *BAD_SWEEPS)
+ALL: tuple[Sweep, ...] = (*SWEEPS, *ID_SWEEPS, *CLUSTER_SWEEPS, *BAD_SWEEPS)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

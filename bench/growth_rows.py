@@ -99,7 +99,8 @@ def idle(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
     with bench.node() as node:
         for size in map(int, sizes):
             node.fill(max(1, size // 100), min(100, size))
-            yield Point("idle", size, _idle_percent(node, bench))
+            yield Point("idle", size, node.idle_percent())
+            yield Point("memory", size, node.memory_mib())
 
 
 def idle_topics(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
@@ -107,15 +108,8 @@ def idle_topics(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
     with bench.node() as node:
         for size in map(int, sizes):
             node.fill(size)
-            yield Point("idle-topics", size, _idle_percent(node, bench))
-
-
-def _idle_percent(node: Worked, bench: Bench) -> float:
-    node.settle()
-    seconds = 2 if bench.is_quick else 60
-    before = node.cpu_s()
-    time.sleep(seconds)
-    return (node.cpu_s() - before) * 100 / seconds
+            yield Point("idle-topics", size, node.idle_percent())
+            yield Point("memory-topics", size, node.memory_mib())
 
 
 def intervals(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
@@ -200,7 +194,7 @@ def _ask(link: Link, frame: bytes, times: int) -> None:
 
 
 def roll(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
-    """Segment rolls of a partition with n producer ids: CPU and wait while 40 MB are written."""
+    """Segment rolls of a partition with n producer ids: CPU and wait while 40 MB are written, and the memory."""
     rest = batch_of(500_000)
     for size in map(int, sizes):
         with bench.node() as node:
@@ -216,6 +210,7 @@ def roll(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
 
             cost, wait = node.cost_of(write, 4)
             yield Point("roll", size, cost, wait)
+            yield Point("roll-memory", size, node.memory_mib())
 
 
 def starts(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
@@ -271,14 +266,20 @@ SWEEPS = (
     ),
     Sweep((Row("bulk", "n partitions created", "ms of CPU each", None, 1.0),), (1_000, 5_000), (200,), bulk),
     Sweep(
-        (Row("idle", "idle with n partitions", "% of a core", None, 1.0, None),),
+        (
+            Row("idle", "idle with n partitions", "% of a core", None, 1.0, None),
+            Row("memory", "the same, memory", "MiB", LINEAR, None, None),
+        ),
         (10, 1_000, 5_000, 20_000),
         (10, 100),
         idle,
         KAFKAS_MOST,
     ),
     Sweep(
-        (Row("idle-topics", "idle with n topics", "% of a core", None, 1.0, None),),
+        (
+            Row("idle-topics", "idle with n topics", "% of a core", None, 1.0, None),
+            Row("memory-topics", "the same, memory", "MiB", None, None, None),
+        ),
         (10_000,),
         (100,),
         idle_topics,
@@ -312,7 +313,15 @@ SWEEPS = (
         (10,),
         fetch,
     ),
-    Sweep((Row("roll", "a roll with n producer ids", "ms of CPU"),), (1_000, 50_000), (100,), roll),
+    Sweep(
+        (
+            Row("roll", "a roll with n producer ids", "ms of CPU"),
+            Row("roll-memory", "the same, memory", "MiB", LINEAR, None, None),
+        ),
+        (1_000, 50_000, 100_000),
+        (100,),
+        roll,
+    ),
     Sweep(
         (
             Row("stop", "a clean stop with n partitions", "s of CPU", LINEAR, 8.0, None),

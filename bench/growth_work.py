@@ -15,6 +15,7 @@ from testbench.ottla_node import OttlaNode
 
 from bench.hostile import Link, Victim, frame_of
 from bench.hostile_rows import VICTIM
+from bench.peers import rss_mib
 from ottla.record import batch as batches
 from ottla.wire import messages as m
 
@@ -97,6 +98,18 @@ class Worked:
     def cpu_s(self) -> float:
         """CPU seconds of the process so far."""
         return cpu_seconds(self.node.pid)
+
+    def memory_mib(self) -> float:
+        """Resident memory of the process."""
+        return rss_mib(self.node.pid)
+
+    def idle_percent(self) -> float:
+        """CPU of the idle node, in percent of a core, over a minute."""
+        self.settle()
+        seconds = 2 if self.is_quick else 60
+        before = self.cpu_s()
+        time.sleep(seconds)
+        return (self.cpu_s() - before) * 100 / seconds
 
     def settle(self) -> None:
         """Wait for the end of background work: until a second takes little CPU, at most a minute."""
