@@ -5,6 +5,8 @@ Zone: real. Steps are counted, not time.
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from tests.handnode import Node
 from tests.steps import count_steps
@@ -89,6 +91,30 @@ def test_a_change_of_one_topic_costs_the_same_beside_many(nodes) -> None:
         costs = settled(act, few, "t"), settled(act, many, "t")
         grown[what] = costs
     assert all(many <= few + SLACK for few, many in grown.values()), grown
+
+
+def copied_bytes(act, node: Node, name: str) -> int:
+    """Bytes that a change of one topic needs at a time, beyond those that were in use."""
+    act(node, name)
+    node.pass_ms(300)
+    tracemalloc.start()
+    try:
+        node.pass_ms(1)
+        before, _ = tracemalloc.get_traced_memory()
+        act(node, name + "-again")
+        node.pass_ms(300)
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_change_of_one_topic_copies_nothing_of_the_others(nodes) -> None:
+    copied = {}
+    for what, act in {"create": Node.create, "grow": grow, "configure": configure, "delete": delete}.items():
+        few, many = (copied_bytes(act, node, "u") for node in nodes)
+        copied[what] = many - few
+    # The list of all topics' names, which the store gives for each change: a pointer each.
+    assert all(more <= 16 * MANY for more in copied.values()), copied
 
 
 def test_a_name_is_compared_with_those_that_it_could_be_mistaken_for_only(nodes) -> None:

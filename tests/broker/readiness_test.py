@@ -10,6 +10,7 @@ from tests.handnode import Node
 from ottla.broker.readiness import Readiness
 from ottla.broker.ready_check import READY_AT_MOST_MS, READY_MS
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from ottla.cluster.immutable_map import ImmutableMap
 from ottla.config.topic import TopicConfig
 from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS
@@ -24,7 +25,7 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 def image(*partitions: PartitionImage) -> ClusterImage:
     placed = tuple(each._replace(partition=index) for index, each in enumerate(partitions))
     topics = {"t": TopicImage("t", bytes(16), placed, {}, TopicConfig())} if placed else {}
-    return ClusterImage(brokers={1: ME}, topics=topics)
+    return ClusterImage(brokers={1: ME}, topics=ImmutableMap(topics))
 
 
 def is_ready(image: ClusterImage, *told: TopicPartition, expected: tuple[str, ...] = ()) -> bool:

@@ -140,7 +140,7 @@ class Cluster:
         # A topic that the image lacks gets its settings when UpdateMetadata adds it.
         if present is not None and present.overrides != overrides:
             after = present._replace(overrides=overrides, config=resolve_topic(overrides, self.topic_defaults))
-            self._change_image(self.image.with_topics(after), Delta(configured=(name,)))
+            self._change_image(self.image.with_topics({name: after}), Delta(configured=(name,)))
 
     @changes_state
     def set_broker_settings(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
@@ -167,13 +167,12 @@ class Cluster:
 
     def _with_new_defaults(self) -> tuple[ClusterImage, Delta]:
         """The image in which topics without settings of their own have the broker's new defaults."""
-        changed = []
+        changed: dict[str, TopicImage | None] = {}
         for topic in self.image.topics.values():
             config = resolve_topic(topic.overrides, self.topic_defaults)
             if config != topic.config:
-                changed.append(topic._replace(config=config))
-        names = tuple(topic.name for topic in changed)
-        return self.image.with_topics(*changed), Delta(configured=names, broker_config=True)
+                changed[topic.name] = topic._replace(config=config)
+        return self.image.with_topics(changed), Delta(configured=tuple(changed), broker_config=True)
 
     # -- the image ---------------------------------------------------------------------------------------------
 
@@ -207,7 +206,7 @@ class Cluster:
         for name in gone:
             self._overrides.pop(name, None)
         if gone:
-            self._change_image(self.image.without_topics(gone), Delta(deleted=gone))
+            self._change_image(self.image.with_topics(dict.fromkeys(gone)), Delta(deleted=gone))
 
     @property
     def listed_brokers(self) -> Mapping[int, BrokerImage]:

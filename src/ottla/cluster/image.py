@@ -6,10 +6,11 @@ Zone: pure. A change creates a new image; readers of the old one keep a consiste
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from ottla.cluster.immutable_map import ImmutableMap
 from ottla.config.topic import TopicConfig
 from ottla.types import Endpoint, TopicPartition
 
@@ -86,8 +87,8 @@ class ClusterImage:
     cluster_id: str | None = None
     controller_id: int = NO_LEADER
     brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
-    topics: Mapping[str, TopicImage] = field(default_factory=dict)
-    names_by_id: Mapping[bytes, str] = field(default_factory=dict)
+    topics: ImmutableMap[str, TopicImage] = field(default_factory=ImmutableMap)
+    names_by_id: ImmutableMap[bytes, str] = field(default_factory=ImmutableMap)
     broker_defaults: Mapping[str, str] = field(default_factory=dict)
     """Cluster-wide dynamic settings of brokers, as text."""
     broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
@@ -109,22 +110,18 @@ class ClusterImage:
             return None
         return found.partitions[partition]
 
-    def with_topics(self, *changed: TopicImage) -> ClusterImage:
-        """The next image, with these topics new or changed."""
-        topics, ids = dict(self.topics), dict(self.names_by_id)
-        for topic in changed:
-            topics[topic.name] = topic
-            ids[topic.topic_id] = topic.name
-        return replace(self, epoch=self.epoch + 1, topics=topics, names_by_id=ids)
-
-    def without_topics(self, names: Iterable[str]) -> ClusterImage:
-        """The next image, without these topics."""
-        topics, ids = dict(self.topics), dict(self.names_by_id)
-        for name in names:
-            gone = topics.pop(name, None)
-            if gone is not None:
-                ids.pop(gone.topic_id, None)
-        return replace(self, epoch=self.epoch + 1, topics=topics, names_by_id=ids)
+    def with_topics(self, changes: Mapping[str, TopicImage | None]) -> ClusterImage:
+        """The next image: topics that are new or changed, by name, and None for those that are gone."""
+        gone = [old for name in changes if (old := self.topics.get(name)) is not None]
+        there = [topic for topic in changes.values() if topic is not None]
+        topics = self.topics.removed(name for name, topic in changes.items() if topic is None)
+        ids = self.names_by_id.removed(topic.topic_id for topic in gone)
+        return replace(
+            self,
+            epoch=self.epoch + 1,
+            topics=topics.updated({topic.name: topic for topic in there}),
+            names_by_id=ids.updated({topic.topic_id: topic.name for topic in there}),
+        )
 
 
 class Delta(NamedTuple):

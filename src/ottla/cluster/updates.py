@@ -51,34 +51,25 @@ def apply_request(
     2. A topic with another id replaces the one of that name as a whole.
     3. Else the request's partitions replace those of the same number; the others stay.
     """
-    topics = dict(image.topics)
-    ids = dict(image.names_by_id)
+    changes: dict[str, TopicImage | None] = {}
+    """Topics that are gone are None."""
     deleted, changed = [], []
     for state in request.topic_states:
-        present = topics.get(state.topic_name)
+        present = changes[state.topic_name] if state.topic_name in changes else image.topics.get(state.topic_name)
         if _is_deletion(state):
             if present is not None and present.topic_id == state.topic_id:
-                del topics[state.topic_name], ids[state.topic_id]
+                changes[state.topic_name] = None
                 deleted.append(state.topic_name)
             continue
         if present is not None and present.topic_id != state.topic_id:
             # The topic was deleted and created again, and this broker missed the deletion.
-            del ids[present.topic_id]
             present = None
-        topics[state.topic_name] = _merge_topic(state, present, make)
-        ids[state.topic_id] = state.topic_name
+        changes[state.topic_name] = _merge_topic(state, present, make)
         changed.append(state.topic_name)
     brokers = {
         broker.id: _broker_image(broker, own) for broker in sorted(request.live_brokers, key=lambda each: each.id)
     }
-    after = replace(
-        image,
-        epoch=image.epoch + 1,
-        controller_id=request.controller_id,
-        brokers=brokers,
-        topics=topics,
-        names_by_id=ids,
-    )
+    after = replace(image.with_topics(changes), controller_id=request.controller_id, brokers=brokers)
     return after, Delta(deleted=tuple(deleted), changed=tuple(changed))
 
 

@@ -6,6 +6,7 @@ Zone: deterministic. State and look-ups only. It follows the store: code that wr
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from ottla.cluster.controller.reassignment import is_moving
@@ -223,28 +224,21 @@ class ControllerContext:
     # -- for readers -------------------------------------------------------------------------------------------
 
     def cluster_image(self, controller_id: int, defaults: TopicConfig) -> ClusterImage:
-        """An immutable view of the state. Copies the last view's dicts and rebuilds only the topics that changed."""
+        """An immutable view of the state. Only the topics that changed are built again."""
         if self._image.epoch != self.epoch or self._image.controller_id != controller_id:
-            # Readers keep the last image, so its dicts are copied. Unchanged topics stay the same objects.
-            topics, ids = dict(self._image.topics), dict(self._image.names_by_id)
-            for name in self._changed:
-                before = topics.get(name)
-                if before is not None:
-                    ids.pop(before.topic_id, None)
-                if name in self.topics and name not in self.deleting:
-                    topics[name] = _topic_image(self.topics[name], defaults)
-                    ids[topics[name].topic_id] = name
-                else:
-                    topics.pop(name, None)
+            # Unchanged topics stay the same objects.
+            changes = {name: self._changed_topic(name, defaults) for name in self._changed}
             self._changed.clear()
-            self._image = ClusterImage(
+            self._image = replace(
+                self._image.with_topics(changes),
                 epoch=self.epoch,
                 controller_id=controller_id,
                 brokers=dict(self.brokers),
-                topics=topics,
-                names_by_id=ids,
             )
         return self._image
+
+    def _changed_topic(self, name: str, defaults: TopicConfig) -> TopicImage | None:
+        return _topic_image(self.topics[name], defaults) if name in self.topics and name not in self.deleting else None
 
     # -- counts ------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import filterfalse
 from typing import Final
 
 from ottla.cluster import topics
@@ -207,11 +208,14 @@ class TopicChanges:
     def read_topic_list(self, on_change: Callable[[], None] | None) -> Workflow[None]:
         """Read the children of /brokers/topics: adopt topics that an operator wrote, forget those that one removed."""
         names = yield from self._core.read_children(TOPICS, on_change)
+        known = self._context.topics
+        unknown = list(filterfalse(known.__contains__, names))
+        # Mostly nothing was removed. The set of all names is made only if a count says otherwise.
+        if len(names) - len(unknown) < len(known):
+            for name in sorted(known.keys() - set(names)):
+                self._forget_removed(name)
         # Topics that are being created are in the list before they are in the context.
-        known, present = self._context.topics.keys(), set(names)
-        for name in sorted(known - present):
-            self._forget_removed(name)
-        new = sorted(present.difference(known, self._context.creating))
+        new = sorted(name for name in unknown if name not in self._context.creating)
         for name in (yield from self.read_topics(new)):
             topic = self._context.topics[name]
             logger.info("controller: adopting topic %s with %d partitions", name, len(topic.partitions))
@@ -323,8 +327,8 @@ class TopicChanges:
         if name in self._context.topics:
             node = yield from self._core.read_node(topic_path(name), self.topic_watcher(name))
             yield from self._apply_node(name, node)
-        elif name not in self._context.creating:
-            yield from self.read_topic_list(None)
+        elif name not in self._context.creating and (yield from self._core.read_node(topic_path(name))) is not None:
+            yield from self.read_topic_list(None)  # its node was repaired; of removed ones the watch of the list tells
 
     def _apply_node(self, name: str, node: Node | None) -> Workflow[None]:
         topic = self._context.topics.get(name)

@@ -55,7 +55,7 @@ class Partitions:
             self._hosted.get_or_add_topic(name, topic_id).partitions[index] = partition
             image = PartitionImage(index, node, 0, (node, _FOLLOWER), (node, _FOLLOWER))
             topics.append(TopicImage(name, topic_id, (image,), {}, TOPIC))
-        base.cluster.image = base.cluster.image.with_topics(*topics)
+        base.cluster.image = base.cluster.image.with_topics({topic.name: topic for topic in topics})
 
     def find_partition(self, place: TopicPartition) -> Partition:
         """The hosted partition of that place."""
