@@ -111,7 +111,7 @@ def _is_known(credentials: dict[str, str], header: str) -> bool:
     return kind.lower() == "basic" and expected is not None and known
 
 
-async def serve(
+async def serve_registry(
     service: RegistryService,
     host: str,
     port: int,

@@ -2,7 +2,7 @@
 
 Zone: pure. A schema that is found compatible is; some pairs are refused that a proof would accept, such as one pattern
 that includes another. The names of reasons are those of Confluent's Schema Registry. `format`, `title` and the like say
-nothing about what is accepted.
+nothing about what is accepted. The parts of `oneOf` are taken for exclusive, as Confluent's registry takes them.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin
 
-from jsonschema import Draft7Validator
+from jsonschema import Draft3Validator, Draft4Validator, Draft6Validator, Draft7Validator
 from jsonschema.exceptions import SchemaError
 from jsonschema.validators import validator_for
 
@@ -18,6 +18,11 @@ from ottla.schemas.nesting import canonical_json, parse_json
 
 MAX_REFERENCES: Final = 100
 """Maximum number of `$ref` from one to the next."""
+
+_WITHOUT_MEANING: Final = frozenset(
+    ("$schema", "$id", "$anchor", "$comment", "$defs", "definitions", "title", "description", "default", "examples")
+)
+"""Keywords that say nothing about which documents are accepted."""
 
 
 class JsonSchema:
@@ -37,6 +42,11 @@ class JsonSchema:
         self._documents[self._base] = document
         for name, each in self._documents.items():
             _check_against_draft(name, each)
+        draft = validator_for(document, default=Draft7Validator)
+        self._ignores_siblings = draft in (Draft3Validator, Draft4Validator, Draft6Validator, Draft7Validator)
+        """Whether the keywords beside a `$ref` do not count."""
+        self._joined: dict[int, Any] = {}
+        """Schemas with keywords beside a `$ref`, by their identities, as an `allOf`."""
         self._check_references()
 
     def resolve(self, node: Any) -> Any:
@@ -44,6 +54,9 @@ class JsonSchema:
         for _ in range(MAX_REFERENCES):
             if not isinstance(node, dict) or not isinstance(node.get("$ref"), str):
                 return node
+            rest = {name: value for name, value in node.items() if name not in ("$ref", *_WITHOUT_MEANING)}
+            if rest and not self._ignores_siblings:
+                return self._joined.setdefault(id(node), {"allOf": [{"$ref": node["$ref"]}, rest]})
             node = self._follow(node["$ref"])
         raise InvalidSchema(f"more than {MAX_REFERENCES} references lead from one to the next")
 

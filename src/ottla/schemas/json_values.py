@@ -48,7 +48,8 @@ def _find_type_reasons(reader: Any, writer: Any, path: str) -> Iterator[Incompat
     accepted, written = types_of(reader), types_of(writer)
     extra = {kind for kind in written - accepted if not (kind == "integer" and "number" in accepted)}
     if extra:
-        name = "TYPE_NARROWED" if accepted & written or "integer" in accepted else "TYPE_CHANGED"
+        is_narrower = accepted & written or ("integer" in accepted and "number" in written)
+        name = "TYPE_NARROWED" if is_narrower else "TYPE_CHANGED"
         yield Incompatibility(name, path, f"not accepted any more: {', '.join(sorted(extra))}")
 
 
