@@ -46,11 +46,15 @@ class SchemasTopic:
         self._consumer.seek_to_beginning([self._tp])
         self._producer: Producer | None = None
         """None: another instance may be the writer."""
+        self._written_to = 0
+        """The offset after the last record of this instance. Its marker, and so the record itself, is seen only some time
+        after the transaction has been committed."""
 
     def read_to_end(self, timeout_s: float = _LOAD_S) -> None:
         """Apply all records that are committed now. Raises ClientError, RegistryError: it takes too long."""
         # Not by the consumer, whose next answer may come only with the next record.
-        end = values_of(Admin(self._cluster).list_offsets({self._tp: LATEST}))[self._tp].offset
+        found = values_of(Admin(self._cluster).list_offsets({self._tp: LATEST}))
+        end = max(found[self._tp].offset, self._written_to)
         until = time.monotonic() + timeout_s
         while self._consumer.position(self._tp) < end:
             if time.monotonic() > until:
@@ -91,13 +95,11 @@ class SchemasTopic:
             self.read_to_end()
         return decision
 
-    @staticmethod
-    def _commit(producer: Producer, records: tuple[Record, ...]) -> None:
+    def _commit(self, producer: Producer, records: tuple[Record, ...]) -> None:
         producer.begin_transaction()
         sent = [producer.send(TOPIC, each.value, key=each.key, partition=0) for each in records]
         producer.commit_transaction()
-        for each in sent:
-            each.result()
+        self._written_to = max(each.result().offset for each in sent) + 1
 
     def _close_producer(self) -> None:
         producer, self._producer = self._producer, None
