@@ -94,7 +94,7 @@ def test_the_client_manages_subjects(client: SchemaRegistryClient) -> None:
         assert client.delete_subject("baskets-value", permanent=permanent) == [1]
     assert client.delete_subject("orders-value") == [1]
     with pytest.raises(SchemaRegistryError) as refused:
-        client.get_latest_version("orders-value")
+        client.get_versions("orders-value")
     assert refused.value.error_code == 40401
 
 

@@ -15,7 +15,11 @@ from ottla.registry.state import RegistryState
 
 INT, LONG, TEXT = '"int"', '"long"', '"string"'
 ONE = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
-TWO = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 0}]}
+TWO = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "default": 0}],
+}
 BAD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
 
 
@@ -25,7 +29,10 @@ def test_equal_schemas_have_one_id_and_each_subject_its_versions(registry: Memor
     assert registry.register("a", ONE) == 1
     assert registry.ask("GET", "/subjects") == ["a", "b"]
     assert registry.ask("GET", "/subjects/a/versions") == [1, 2]
-    assert registry.ask("GET", "/schemas/ids/1/versions") == [{"subject": "a", "version": 1}, {"subject": "b", "version": 1}]
+    assert registry.ask("GET", "/schemas/ids/1/versions") == [
+        {"subject": "a", "version": 1},
+        {"subject": "b", "version": 1},
+    ]
     assert registry.ask("GET", "/schemas/ids/1/subjects") == ["a", "b"]
     assert registry.ask("GET", "/schemas/ids/2/schema") == TWO
     latest = registry.ask("GET", "/subjects/a/versions/latest")

@@ -88,11 +88,17 @@ CLOSED = {"additionalProperties": False}
         ),
         (obj(**CLOSED), obj({"a": INT}, **CLOSED), ["PROPERTY_REMOVED_FROM_CLOSED_CONTENT_MODEL"]),
         (obj(**CLOSED), obj({"a": False}, **CLOSED), []),
-        (obj({"a": INT}, additionalProperties=TEXT), obj(additionalProperties=TEXT),
-         ["PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
+        (
+            obj({"a": INT}, additionalProperties=TEXT),
+            obj(additionalProperties=TEXT),
+            ["PROPERTY_ADDED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"],
+        ),
         (obj({"a": TEXT}, additionalProperties=TEXT), obj(additionalProperties=TEXT), []),
-        (obj(additionalProperties=TEXT), obj({"a": INT}, additionalProperties=TEXT),
-         ["PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"]),
+        (
+            obj(additionalProperties=TEXT),
+            obj({"a": INT}, additionalProperties=TEXT),
+            ["PROPERTY_REMOVED_NOT_COVERED_BY_PARTIALLY_OPEN_CONTENT_MODEL"],
+        ),
         (obj(additionalProperties=TEXT), obj({"a": TEXT}, additionalProperties=TEXT), []),
         (obj(**CLOSED), obj(), ["ADDITIONAL_PROPERTIES_REMOVED"]),
         (obj(additionalProperties=TEXT), obj(), ["ADDITIONAL_PROPERTIES_NARROWED"]),
@@ -162,9 +168,7 @@ def test_schemas_that_take_too_long_are_refused(monkeypatch: pytest.MonkeyPatch)
 
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-3, 6), st.sampled_from(["", "a", "ab", "abc"])),
-    lambda below: st.one_of(
-        st.lists(below, max_size=3), st.dictionaries(st.sampled_from("abc"), below, max_size=3)
-    ),
+    lambda below: st.one_of(st.lists(below, max_size=3), st.dictionaries(st.sampled_from("abc"), below, max_size=3)),
     max_leaves=6,
 )
 TYPES = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
@@ -176,7 +180,8 @@ def _schemas(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         "type": st.one_of(TYPES, st.lists(TYPES, min_size=1, max_size=3, unique=True)),
         "enum": st.lists(VALUES, min_size=1, max_size=3),
         "maximum": SMALL, "minimum": SMALL, "exclusiveMaximum": SMALL, "exclusiveMinimum": SMALL,
-        "multipleOf": st.integers(1, 4), "maxLength": SMALL, "minLength": SMALL, "pattern": st.sampled_from(["a", "b$"]),
+        "multipleOf": st.integers(1, 4), "maxLength": SMALL, "minLength": SMALL,
+        "pattern": st.sampled_from(["a", "b$"]),
         "maxItems": SMALL, "minItems": SMALL, "maxProperties": SMALL, "minProperties": SMALL,
         "uniqueItems": st.booleans(), "items": below, "prefixItems": st.lists(below, min_size=1, max_size=2),
         "properties": st.dictionaries(st.sampled_from("abc"), below, max_size=3),

@@ -1,7 +1,7 @@
 """Decides about deletions, compatibility levels and modes.
 
-Zone: deterministic. A soft deletion hides a version, whose id still leads to its schema; a permanent one removes it, and
-must follow a soft one. A version that others refer to stays.
+Zone: deterministic. A soft deletion hides a version, whose id still leads to its schema; a permanent one removes it,
+and must follow a soft one. A version that others refer to stays.
 """
 
 from __future__ import annotations

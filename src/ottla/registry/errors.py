@@ -79,7 +79,7 @@ def invalid_schema(reason: object) -> RegistryError:
 
 def invalid_version(version: object) -> RegistryError:
     """42202."""
-    text = "is not a valid version id. Allowed values are between [1, 2^31-1] and the string \"latest\""
+    text = 'is not a valid version id. Allowed values are between [1, 2^31-1] and the string "latest"'
     return RegistryError(42202, f"The specified version '{version}' {text}")
 
 

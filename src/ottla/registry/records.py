@@ -66,7 +66,9 @@ def schema_record(of: SubjectVersion) -> Record:
         value["schemaType"] = of.schema.type
     if of.schema.references:
         value["references"] = [each._asdict() for each in of.schema.references]
-    return Record(_schema_key(of.subject, of.version), _dump(value | {"schema": of.schema.text, "deleted": of.is_deleted}))
+    return Record(
+        _schema_key(of.subject, of.version), _dump(value | {"schema": of.schema.text, "deleted": of.is_deleted})
+    )
 
 
 def schema_tombstone(subject: str, version: int) -> Record:
@@ -76,7 +78,10 @@ def schema_tombstone(subject: str, version: int) -> Record:
 
 def delete_subject_record(subject: str, version: int) -> Record:
     """The record that deletes the versions of a subject up to this one, softly."""
-    return Record(_dump({"keytype": DELETE_SUBJECT, "subject": subject, "magic": 0}), _dump({"subject": subject, "version": version}))
+    return Record(
+        _dump({"keytype": DELETE_SUBJECT, "subject": subject, "magic": 0}),
+        _dump({"subject": subject, "version": version}),
+    )
 
 
 def config_record(subject: str | None, level: str | None) -> Record:

@@ -126,7 +126,9 @@ class Registration:
 
     def _check_compatibility(self, subject: str, schema: Schema, parsed: ParsedSchema) -> None:
         level = self._state.level_of(subject)
-        reasons = self._find_reasons(level, schema.type, parsed, versions_to_compare(level, self._state.versions(subject)))
+        reasons = self._find_reasons(
+            level, schema.type, parsed, versions_to_compare(level, self._state.versions(subject))
+        )
         if reasons:
             raise errors.incompatible(reasons)
 
@@ -154,7 +156,9 @@ class Registration:
         reasons: list[str] = []
         for old in versions:
             if old.schema.type != kind:
-                reasons.append(f"Incompatible because of different schema type: version {old.version} is {old.schema.type}")
+                reasons.append(
+                    f"Incompatible because of different schema type: version {old.version} is {old.schema.type}"
+                )
                 continue
             try:
                 found = find_reasons(level, kind, parsed, self.parse(old.schema))

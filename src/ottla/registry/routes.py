@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from ottla.registry import errors
 from ottla.registry.administration import Administration
 from ottla.registry.records import Reference, Schema, SubjectVersion
-from ottla.registry.registration import Decision, NewSchema, Registration
+from ottla.registry.registration import NewSchema, Registration
 from ottla.registry.state import RegistryState
 from ottla.registry.subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, context_of, has_prefix, qualify
 from ottla.schemas.formats import FORMATS
@@ -98,7 +98,7 @@ class Routes:
         """GET /schemas/ids/{id}/subjects"""
         return sorted({each.subject for each in self._users_of(request)})
 
-    def get_types(self, request: Request) -> object:
+    def get_types(self, _: Request) -> object:
         """GET /schemas/types"""
         return sorted(FORMATS)
 
@@ -252,17 +252,22 @@ class Routes:
 
     # -- others --------------------------------------------------------------------------------------------------------
 
-    def get_contexts(self, request: Request) -> object:
+    def get_contexts(self, _: Request) -> object:
         """GET /contexts"""
         return self._state.contexts()
 
-    def get_root(self, request: Request) -> object:
+    def get_root(self, _: Request) -> object:
         """GET /"""
         return {}
 
-    def get_cluster(self, request: Request) -> object:
+    def get_cluster(self, _: Request) -> object:
         """GET /v1/metadata/id"""
-        return {"scope": {"path": [], "clusters": {"kafka-cluster": self._cluster_id, "schema-registry-cluster": "schema-registry"}}}
+        return {
+            "scope": {
+                "path": [],
+                "clusters": {"kafka-cluster": self._cluster_id, "schema-registry-cluster": "schema-registry"},
+            }
+        }
 
 
 class Raw(NamedTuple):

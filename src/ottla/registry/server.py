@@ -24,7 +24,15 @@ from ottla.registry.service import Handler, RegistryService
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 BODY_MAX: Final = 2 * 1024 * 1024
-_WRITING: Final = ("register", "set_level", "delete_level", "set_mode", "delete_mode", "delete_subject", "delete_version")
+_WRITING: Final = (
+    "register",
+    "set_level",
+    "delete_level",
+    "set_mode",
+    "delete_mode",
+    "delete_subject",
+    "delete_version",
+)
 """Handlers whose answer is a decision."""
 _WITHOUT_CONTEXT: Final = ("/", "/contexts", "/v1/metadata/id")
 _logger = logging.getLogger(__name__)

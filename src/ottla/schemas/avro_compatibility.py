@@ -117,7 +117,9 @@ def _compare_enums(reader: Any, writer: Any, path: str) -> Iterator[Incompatibil
 
 def _compare_fixed(reader: Any, writer: Any, path: str) -> Iterator[Incompatibility]:
     if reader["size"] != writer["size"]:
-        text = f"The size of the fixed type at path {path or '/'!r} is {reader['size']}, in the writer's {writer['size']}"
+        text = (
+            f"The size of the fixed type at path {path or '/'!r} is {reader['size']}, in the writer's {writer['size']}"
+        )
         yield Incompatibility("FIXED_SIZE_MISMATCH", f"{path}/size", text)
 
 

@@ -50,7 +50,9 @@ def _check_names(node: dict[str, Any], kind: str) -> None:
 
 def _check_aliases(node: dict[str, Any]) -> None:
     aliases = node.get("aliases", [])
-    _require(isinstance(aliases, list) and all(isinstance(each, str) for each in aliases), "aliases are a list of names")
+    _require(
+        isinstance(aliases, list) and all(isinstance(each, str) for each in aliases), "aliases are a list of names"
+    )
 
 
 def _check_union(branches: list[Any]) -> None:
@@ -64,7 +66,8 @@ def _check_union(branches: list[Any]) -> None:
 
 def _fields_of(record: dict[str, Any]) -> Iterator[Any]:
     fields, seen = record.get("fields"), set()
-    _require(isinstance(fields, list), f"the record {record['name']!r} has no list of fields")
+    if not isinstance(fields, list):
+        raise InvalidSchema(f"the record {record['name']!r} has no list of fields")
     for field in fields:
         _require(isinstance(field, dict) and "type" in field, f"{field!r} is not a field")
         name = field.get("name")
@@ -87,7 +90,8 @@ def _values_of(mapping: dict[str, Any]) -> Iterator[Any]:
 
 def _symbols_of(enum: dict[str, Any]) -> Iterator[Any]:
     symbols = enum.get("symbols")
-    _require(isinstance(symbols, list), f"the enum {enum['name']!r} has no list of symbols")
+    if not isinstance(symbols, list):
+        raise InvalidSchema(f"the enum {enum['name']!r} has no list of symbols")
     for symbol in symbols:
         _require(isinstance(symbol, str) and _NAME.fullmatch(symbol), f"{symbol!r} is not a symbol of an enum")
     yield from ()
@@ -99,7 +103,7 @@ def _size_of(fixed: dict[str, Any]) -> Iterator[Any]:
     yield from ()
 
 
-def _no_parts(node: dict[str, Any]) -> Iterator[Any]:
+def _no_parts(_: dict[str, Any]) -> Iterator[Any]:
     yield from ()
 
 

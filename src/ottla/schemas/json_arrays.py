@@ -1,7 +1,7 @@
 """Compatibility of the keywords of JSON Schema that look at arrays.
 
-Zone: pure. Drafts before 2020-12 have a list in `items` and the rest in `additionalItems`, later ones have `prefixItems`
-and the rest in `items`.
+Zone: pure. Drafts before 2020-12 have a list in `items` and the rest in `additionalItems`, later ones have
+`prefixItems` and the rest in `items`.
 """
 
 from __future__ import annotations

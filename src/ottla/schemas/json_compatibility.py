@@ -91,7 +91,9 @@ class Comparison:
         others = next((writer[name] for name in (keyword, "anyOf", "oneOf") if name in writer), None)
         if others is None:
             if not any(self.accepts(part, writer, path) for part in parts):
-                yield Incompatibility("COMBINED_TYPE_SUBSCHEMAS_CHANGED", f"{path}/{keyword}", "no part accepts all of it")
+                yield Incompatibility(
+                    "COMBINED_TYPE_SUBSCHEMAS_CHANGED", f"{path}/{keyword}", "no part accepts all of it"
+                )
             return
         for at, other in enumerate(others):
             if not any(self.accepts(part, other, f"{path}/{keyword}") for part in parts):

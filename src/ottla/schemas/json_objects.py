@@ -1,7 +1,7 @@
 """Compatibility of the keywords of JSON Schema that look at objects.
 
-Zone: pure. An object's content model is *open* if properties that no keyword names may have any value, *closed* if there
-may be none, and *partially open* if patterns or `additionalProperties` say which.
+Zone: pure. An object's content model is *open* if properties that no keyword names may have any value, *closed* if
+there may be none, and *partially open* if patterns or `additionalProperties` say which.
 """
 
 from __future__ import annotations

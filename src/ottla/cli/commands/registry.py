@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8081, show_default=True, help="Port; 0: a free one.")
-@click.option("--users", type=click.Path(exists=True, dir_okay=False), help="File of lines USER:PASSWORD that may log in.")
+@click.option(
+    "--users", type=click.Path(exists=True, dir_okay=False), help="File of lines USER:PASSWORD that may log in."
+)
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Certificate chain (PEM): serve HTTPS.")
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key (PEM), if it is in another file.")
+@click.option(
+    "--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key (PEM), if it is in another file."
+)
 @common_options
 def registry(host: str, port: int, users: str | None, tls_cert: str | None, tls_key: str | None, **_: Any) -> None:
     """Serve a schema registry: Schema Registry's REST interface, kept in the topic _schemas.
