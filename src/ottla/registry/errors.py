@@ -1,4 +1,7 @@
-"""The errors of the REST interface, with Schema Registry's codes."""
+"""The errors of the REST interface, with Schema Registry's codes.
+
+Zone: pure.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class SchemasTopic:
         self._producer: Producer | None = None
         """None: another instance may be the writer."""
         self._written_to = 0
-        """The offset after the last record of this instance. The transaction's marker, and so the record itself, is seen
+        """The offset after the last record of this instance. The transaction's marker, and so the record, is seen
         only some time after the commit has been answered."""
 
     def read_to_end(self, timeout_s: float = _LOAD_S) -> None:

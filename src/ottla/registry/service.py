@@ -41,7 +41,7 @@ class RegistryService:
         self._routes = Routes(self._state, self._topic.cluster_id)
         self._waiting: queue.Queue[tuple[Handler, Request, Future[object]]] = queue.Queue(WAITING_MAX)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="ottla-registry", daemon=True)
+        self._thread = threading.Thread(target=self._serve_topic, name="ottla-registry", daemon=True)
         self._thread.start()
 
     def _apply(self, key: bytes | None, value: bytes | None) -> None:
@@ -74,7 +74,7 @@ class RegistryService:
 
     # -- the thread --------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
+    def _serve_topic(self) -> None:
         while not self._stopped.is_set():
             try:
                 self._write_waiting()

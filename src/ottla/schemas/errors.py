@@ -1,4 +1,7 @@
-"""What can be wrong with a schema."""
+"""What can be wrong with a schema.
+
+Zone: pure.
+"""
 
 from __future__ import annotations
 

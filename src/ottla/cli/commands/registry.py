@@ -56,7 +56,7 @@ def _serve(
 
     from ottla.registry.server import serve_registry
 
-    async def run() -> None:
+    async def serve_until_stopped() -> None:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
@@ -67,7 +67,7 @@ def _serve(
 
         await serve_registry(service, host, port, stop=stop, credentials=credentials, tls=tls, on_ready=announce)
 
-    asyncio.run(run())
+    asyncio.run(serve_until_stopped())
 
 
 def _read_users(path: Path) -> dict[str, str]:
