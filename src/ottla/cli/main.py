@@ -150,6 +150,7 @@ _COMMANDS: Final = {
     "log": ("log", "Show, check and repair the log files of a broker."),
     "sim": ("simulation.sim", "Run the broker in a simulated world, with faults."),
     "reorder": ("simulation.reorder", "Simulate all late arrivals of requests of transactions."),
+    "registry": ("registry", "Serve a schema registry over any Kafka cluster."),
     "pipeline": ("pipeline", "Run PySpark pipelines, and show their progress."),
     "demo": ("demo", "Stream real events through a broker with PySpark."),
     "context": ("context", "Save the settings of clusters under names."),

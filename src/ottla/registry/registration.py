@@ -1,0 +1,170 @@
+"""Decides about new schemas: parsed, compared with earlier versions, and given an id and a version.
+
+Zone: deterministic. A decision is an answer and the records that make it true; nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from ottla.registry import errors
+from ottla.registry.compatibility import find_reasons, versions_to_compare
+from ottla.registry.records import Record, Reference, Schema, SubjectVersion, schema_record
+from ottla.registry.state import RegistryState
+from ottla.registry.subjects import context_of
+from ottla.schemas.errors import InvalidSchema
+from ottla.schemas.formats import NamedText, ParsedSchema, parse_schema
+
+MAX_REFERENCES: Final = 100
+"""Most schemas that one schema refers to, those that it reaches through others included."""
+
+PARSED_MAX: Final = 1_000
+"""Most parsed schemas that are kept."""
+
+
+class Decision(NamedTuple):
+    """An answer, and what has to be written first."""
+
+    answer: object
+    records: tuple[Record, ...] = ()
+
+
+class NewSchema(NamedTuple):
+    """A schema that a client has sent."""
+
+    schema: Schema
+    id: int = -1
+    """The id that it has elsewhere; only in the mode IMPORT. -1: the registry gives one."""
+    version: int = -1
+    """The version that it has elsewhere; only in the mode IMPORT. -1: the next one."""
+
+
+class Registration:
+    """Decides about new schemas by a state."""
+
+    def __init__(self, state: RegistryState) -> None:
+        self._state = state
+        self._parsed: dict[Schema, ParsedSchema] = {}
+        """Schemas without references that were parsed lately."""
+
+    def parse(self, schema: Schema) -> ParsedSchema:
+        """Parse a schema, with those that it refers to. Raises RegistryError."""
+        found = self._parsed.get(schema)
+        if found is not None:
+            return found
+        try:
+            parsed = parse_schema(schema.type, schema.text, self._texts_of(schema.references))
+        except InvalidSchema as error:
+            raise errors.invalid_schema(error) from error
+        if not schema.references:
+            if len(self._parsed) >= PARSED_MAX:
+                self._parsed.clear()
+            self._parsed[schema] = parsed
+        return parsed
+
+    def _texts_of(self, references: Iterable[Reference]) -> list[NamedText]:
+        """The referred schemas, each once and after those that it refers to."""
+        found: dict[tuple[str, int], NamedText | None] = {}
+
+        def visit(each: Reference) -> None:
+            if (each.subject, each.version) in found:
+                return
+            source = self._state.version(each.subject, each.version)
+            if source is None:
+                raise InvalidSchema(f"no schema for the reference {each.name!r}: {each.subject} version {each.version}")
+            if len(found) == MAX_REFERENCES:
+                raise InvalidSchema(f"more than {MAX_REFERENCES} schemas are referred to")
+            found[each.subject, each.version] = None
+            for below in source.schema.references:
+                visit(below)
+            text = NamedText(each.name, source.schema.text)
+            del found[each.subject, each.version]
+            found[each.subject, each.version] = text
+
+        for each in references:
+            visit(each)
+        return [text for text in found.values() if text is not None]
+
+    # -- registering -------------------------------------------------------------------------------------------------
+
+    def register(self, subject: str, new: NewSchema) -> Decision:
+        """Register a schema; the answer is its id. Raises RegistryError."""
+        self._check_mode(subject, new)
+        schema, parsed = self._canonical(new.schema)
+        context = context_of(subject)
+        for each in self._state.versions(subject):
+            if each.schema == schema and new.id in (-1, each.id) and new.version in (-1, each.version):
+                return Decision(each.id)
+        if new.id < 0:
+            self._check_compatibility(subject, schema, parsed)
+        version = self._version_for(subject, new)
+        known = self._state.id_of_schema(context, schema)
+        id_ = new.id if new.id >= 0 else known if known is not None else self._state.next_id(context)
+        return Decision(id_, (schema_record(SubjectVersion(subject, version, id_, schema)),))
+
+    def _check_mode(self, subject: str, new: NewSchema) -> None:
+        mode = self._state.mode_of(subject)
+        if mode.startswith("READONLY"):
+            raise errors.not_permitted(f"Subject {subject} is in read-only mode")
+        if (new.id >= 0 or new.version >= 1) and mode != "IMPORT":
+            raise errors.not_permitted(f"Subject {subject} is not in import mode")
+        if mode == "IMPORT" and new.id < 0:
+            raise errors.not_permitted(f"Subject {subject} is in import mode: a schema needs an id")
+        other = self._state.schema_of_id(context_of(subject), new.id)
+        if other is not None and other != self._canonical(new.schema)[0]:
+            raise errors.not_permitted(f"Overwrite new schema with id {new.id} is not permitted.")
+
+    def _version_for(self, subject: str, new: NewSchema) -> int:
+        if new.version >= 1:
+            return new.version
+        return max((each.version for each in self._state.versions(subject, deleted=True)), default=0) + 1
+
+    def _canonical(self, schema: Schema) -> tuple[Schema, ParsedSchema]:
+        parsed = self.parse(schema)
+        return schema._replace(text=parsed.canonical), parsed
+
+    def _check_compatibility(self, subject: str, schema: Schema, parsed: ParsedSchema) -> None:
+        level = self._state.level_of(subject)
+        reasons = self._find_reasons(
+            level, schema.type, parsed, versions_to_compare(level, self._state.versions(subject))
+        )
+        if reasons:
+            raise errors.incompatible(reasons)
+
+    # -- questions ---------------------------------------------------------------------------------------------------
+
+    def find(self, subject: str, schema: Schema, *, deleted: bool = False) -> SubjectVersion:
+        """The version of a subject that has this schema. Raises RegistryError."""
+        versions = self._state.versions(subject, deleted=True)
+        if not versions or not (deleted or self._state.versions(subject)):
+            raise errors.subject_not_found(subject)
+        wanted, _ = self._canonical(schema)
+        for each in reversed(versions):
+            if each.schema == wanted and (deleted or not each.is_deleted):
+                return each
+        raise errors.schema_not_found()
+
+    def compare(self, subject: str, schema: Schema, versions: list[SubjectVersion]) -> list[str]:
+        """Reasons why a schema breaks the subject's level, compared with some versions. Raises RegistryError."""
+        _, parsed = self._canonical(schema)
+        return self._find_reasons(self._state.level_of(subject), schema.type, parsed, versions)
+
+    def _find_reasons(
+        self, level: str, kind: str, parsed: ParsedSchema, versions: Iterable[SubjectVersion]
+    ) -> list[str]:
+        reasons: list[str] = []
+        for old in versions:
+            if old.schema.type != kind:
+                reasons.append(
+                    f"Incompatible because of different schema type: version {old.version} is {old.schema.type}"
+                )
+                continue
+            try:
+                found = find_reasons(level, kind, parsed, self.parse(old.schema))
+            except InvalidSchema as error:
+                raise errors.invalid_schema(error) from error
+            if found:
+                reasons += [*map(str, found), f"{{oldSchemaVersion: {old.version}}}"]
+                reasons.append(f"{{oldSchema: '{old.schema.text}'}}")
+        return [*reasons, f"{{compatibility: '{level}'}}"] if reasons else []

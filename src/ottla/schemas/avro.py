@@ -1,0 +1,62 @@
+"""Avro schemas, as the Avro specification 1.12 defines them.
+
+Zone: pure. fastavro parses the schema, `avro_rules` checks the rest; this module keeps the parsed form, in which each
+named type is defined once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import fastavro.schema
+from fastavro.schema import SchemaParseException, UnknownType
+
+from ottla.schemas.avro_rules import PRIMITIVES, check_rules
+from ottla.schemas.errors import InvalidSchema
+from ottla.schemas.nesting import canonical_json, parse_json
+
+
+class AvroSchema:
+    """A parsed Avro schema."""
+
+    def __init__(self, text: str, references: Sequence[str] = ()) -> None:
+        """Parse a schema. `references`: texts of schemas whose named types it may use, each after those that it uses.
+
+        Raises InvalidSchema.
+        """
+        self.names: dict[str, Any] = {}
+        """Named types by full name, those of the references included."""
+        for reference in references:
+            self._parse(parse_json(reference))
+        document = parse_json(text)
+        self.canonical = canonical_json(document)
+        """The text without optional spaces: schemas that differ in no more are equal."""
+        self.root: Any = self._parse(document)
+
+    def _parse(self, document: Any) -> Any:
+        check_rules(document)
+        try:
+            return fastavro.schema.parse_schema(document, named_schemas=self.names)
+        except UnknownType as error:
+            raise InvalidSchema(f"the type {error.name!r} is not defined") from error
+        except SchemaParseException as error:
+            raise InvalidSchema(str(error)) from error
+        except (TypeError, AttributeError, KeyError, ValueError) as error:  # fastavro trusts the types of members
+            raise InvalidSchema(f"not an Avro schema: {type(error).__name__}: {error}") from error
+
+    def resolve(self, node: Any) -> Any:
+        """The definition of a node: itself, or that of the named type it refers to."""
+        if isinstance(node, str) and node not in PRIMITIVES:
+            return self.names[node]
+        while isinstance(node, dict) and isinstance(node["type"], dict | list):
+            node = node["type"]
+        return node
+
+
+def type_of(node: Any) -> str:
+    """The type of a resolved node: a primitive's, a complex type's, or `union`."""
+    if isinstance(node, list):
+        return "union"
+    name = node["type"] if isinstance(node, Mapping) else node
+    return "record" if name == "error" else str(name)

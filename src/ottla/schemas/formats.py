@@ -1,0 +1,62 @@
+"""The types of schemas: one row each. A new type is a row here and a module.
+
+Zone: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from ottla.schemas.avro import AvroSchema
+from ottla.schemas.avro_compatibility import find_avro_incompatibilities
+from ottla.schemas.errors import Incompatibility, InvalidSchema
+from ottla.schemas.json_compatibility import find_json_incompatibilities
+from ottla.schemas.json_schema import JsonSchema
+
+
+class ParsedSchema(Protocol):
+    """A schema of any type."""
+
+    canonical: str
+    """Its text in the form in which equal schemas are equal."""
+
+
+class NamedText(NamedTuple):
+    """The text of a schema that another one refers to."""
+
+    name: str
+    """The name that it is referred to by."""
+    text: str
+
+
+class Format(NamedTuple):
+    """A type of schemas."""
+
+    parse: Callable[[str, Sequence[NamedText]], Any]
+    """Parse a text and those that it refers to, each after those that it refers to. Raises InvalidSchema."""
+    find_incompatibilities: Callable[[Any, Any], list[Incompatibility]]
+    """The reasons why the first, a reader, cannot read what the second has written. Raises InvalidSchema."""
+
+
+def _parse_avro(text: str, references: Sequence[NamedText]) -> AvroSchema:
+    return AvroSchema(text, [each.text for each in references])
+
+
+def _parse_json(text: str, references: Sequence[NamedText]) -> JsonSchema:
+    return JsonSchema(text, {each.name: each.text for each in references})
+
+
+FORMATS: Final[dict[str, Format]] = {
+    "AVRO": Format(_parse_avro, find_avro_incompatibilities),
+    "JSON": Format(_parse_json, find_json_incompatibilities),
+}
+
+
+def parse_schema(kind: str, text: str, references: Sequence[NamedText] = ()) -> ParsedSchema:
+    """Parse a schema of a type. Raises InvalidSchema, also for a type that is not in FORMATS."""
+    found = FORMATS.get(kind)
+    if found is None:
+        raise InvalidSchema(f"schemas of type {kind} are not supported; these are: {', '.join(FORMATS)}")
+    parsed: ParsedSchema = found.parse(text, references)
+    return parsed

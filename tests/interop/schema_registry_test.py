@@ -1,0 +1,163 @@
+"""Confluent's registry client and serializers with `ottla registry`, on Ottla and on Apache Kafka.
+
+Zone: real. Several registries serve one cluster; one that is killed loses nothing that it has answered.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from testbench.apache_kafka.broker import KafkaNode
+from testbench.ottla_node import OttlaNode
+from testbench.registry import RegistryProcess
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"], "default": None}],
+    }
+)
+BASKET = json.dumps({"type": "record", "name": "Basket", "fields": [{"name": "first", "type": "shop.Order"}]})
+PERSON = json.dumps(
+    {"title": "Person", "type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+)
+
+
+@pytest.fixture(scope="module", params=["ottla", "kafka"])
+def bootstrap(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker's address."""
+    directory = tmp_path_factory.mktemp(request.param)
+    node = OttlaNode(directory / "data") if request.param == "ottla" else KafkaNode(directory)
+    with node:
+        yield node.bootstrap
+
+
+@pytest.fixture(scope="module")
+def registry(bootstrap: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RegistryProcess]:
+    """A registry on the broker."""
+    with RegistryProcess(tmp_path_factory.mktemp("registry"), bootstrap) as process:
+        yield process
+
+
+@pytest.fixture
+def client(registry: RegistryProcess) -> Iterator[SchemaRegistryClient]:
+    """Confluent's client."""
+    with client_of(registry) as made:
+        yield made
+
+
+@contextmanager
+def client_of(registry: RegistryProcess, **settings: str) -> Iterator[SchemaRegistryClient]:
+    """Confluent's client, whose connections are closed afterwards."""
+    made = SchemaRegistryClient({"url": registry.url, **settings})
+    try:
+        yield made
+    finally:
+        made._rest_client.session.close()
+
+
+def test_the_client_manages_subjects(client: SchemaRegistryClient) -> None:
+    number = client.register_schema("orders-value", Schema(ORDER, "AVRO"))
+    assert client.register_schema("orders-value", Schema(ORDER, "AVRO")) == number
+    assert json.loads(client.get_schema(number).schema_str) == json.loads(ORDER)
+    assert client.get_latest_version("orders-value").version == 1
+    assert client.lookup_schema("orders-value", Schema(ORDER, "AVRO")).schema_id == number
+    assert "orders-value" in client.get_subjects()
+    with pytest.raises(SchemaRegistryError) as refused:
+        client.register_schema("orders-value", Schema(ORDER.replace('"long"', '"string"'), "AVRO"))
+    assert refused.value.http_status_code == 409
+    assert not client.test_compatibility("orders-value", Schema('"int"', "AVRO"))
+    client.set_compatibility("orders-value", "NONE")
+    assert client.get_compatibility("orders-value") == "NONE"
+    assert client.test_compatibility("orders-value", Schema('"int"', "AVRO"))
+    basket = Schema(BASKET, "AVRO", [SchemaReference("shop.Order", "orders-value", 1)])
+    client.register_schema("baskets-value", basket)
+    with pytest.raises(SchemaRegistryError) as refused:
+        client.delete_subject("orders-value")
+    assert refused.value.error_code == 42206
+    for permanent in (False, True):
+        assert client.delete_subject("baskets-value", permanent=permanent) == [1]
+    assert client.delete_subject("orders-value") == [1]
+    with pytest.raises(SchemaRegistryError) as refused:
+        client.get_versions("orders-value")
+    assert refused.value.error_code == 40401
+
+
+def test_the_avro_serializers_round_trip(client: SchemaRegistryClient) -> None:
+    context = SerializationContext("avro-orders", MessageField.VALUE)
+    value = {"id": 7, "note": "x"}
+    written = AvroSerializer(client, ORDER)(value, context)
+    assert written is not None
+    assert written[:1] == b"\0"
+    assert AvroDeserializer(client)(written, context) == value
+    assert client.get_subjects().count("avro-orders-value") == 1
+
+
+def test_the_json_serializers_round_trip(client: SchemaRegistryClient) -> None:
+    context = SerializationContext("people", MessageField.VALUE)
+    written = JSONSerializer(PERSON, client)({"name": "Ada"}, context)
+    assert written is not None
+    assert JSONDeserializer(PERSON, schema_registry_client=client)(written, context) == {"name": "Ada"}
+
+
+def test_registries_take_turns_and_a_killed_one_loses_nothing(bootstrap: str, tmp_path: Path) -> None:
+    """Two write at once; each schema has one id, whichever registered it, and both know all of them."""
+    with ExitStack() as stack:
+        registries = [RegistryProcess(tmp_path, bootstrap, name=f"registry-{each}") for each in range(2)]
+        clients = [stack.enter_context(client_of(stack.enter_context(each))) for each in registries]
+        found: list[dict[str, int]] = [{}, {}]
+
+        def work(at: int) -> None:
+            for number in range(15):
+                found[at][f"shared-{number}"] = clients[at].register_schema(f"shared-{number}", _numbered(number))
+
+        threads = [threading.Thread(target=work, args=(at,)) for at in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found[0] == found[1]
+        assert len(set(found[0].values())) == 15
+        last = clients[0].register_schema("shared-last", _numbered(99))
+        registries[0].kill()
+        assert clients[1].register_schema("shared-last", _numbered(99)) == last
+        registries[0].start()
+        with client_of(registries[0]) as after:
+            assert {name: after.get_latest_version(name).schema_id for name in found[0]} == found[0]
+
+
+def _numbered(number: int) -> Schema:
+    fields = [{"name": "a", "type": "int"}]
+    return Schema(json.dumps({"type": "record", "name": f"Shared{number}", "fields": fields}), "AVRO")
+
+
+def test_users_log_in_over_tls(bootstrap: str, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
+    (tmp_path / "users").write_text("# who may ask\nada:se:cret\n")
+    options = ["--tls-cert", str(tmp_path / "server.pem"), "--users", str(tmp_path / "users")]
+    with RegistryProcess(tmp_path, bootstrap, options) as process:
+        ca = {"ssl.ca.location": str(tmp_path / "ca.pem")}
+        with client_of(process, **ca, **{"basic.auth.user.info": "ada:se:cret"}) as known:
+            assert isinstance(known.get_subjects(), list)
+        for wrong in ("ada:secret", "eve:se:cret"):
+            with client_of(process, **ca, **{"basic.auth.user.info": wrong}) as stranger:
+                with pytest.raises(SchemaRegistryError) as refused:
+                    stranger.get_subjects()
+                assert refused.value.http_status_code == 401
