@@ -3,7 +3,8 @@
 
     bench/growth.py [--rows NAME ...] [--quick] [--no-kafka] [--out DIR]
 
-Writes GROWTH.md and growth.json after every measured size; other rows keep their last values. Exit code 1 when a row is
+Writes GROWTH.md and growth.json after every measured size; other rows keep their last values. Rows that are measured
+together with a chosen one are written, too. Exit code 1 when a row is
 over a limit, except with --quick, whose sizes are too small for a verdict.
 """
 
@@ -57,8 +58,7 @@ def measure(sweep: Sweep, peer: str, options: argparse.Namespace, results: Resul
     say("begins")
     with tempfile.TemporaryDirectory(prefix="ottla-growth-") as directory:
         for point in sweep.run(Bench(peer, Path(directory), options.quick, say), sizes):
-            if options.rows is None or point.row in options.rows:
-                results.add(peer, point)
+            results.add(peer, point)
             wait = "" if point.wait_ms is None else f", longest wait {point.wait_ms:.1f} ms"
             say(f"{point.row} at {point.size:,g}: {point.cost:.4g}{wait}")
 

@@ -16,6 +16,8 @@ from bench.hostile_rows import VICTIM
 from ottla.wire import messages as m
 
 SPARE_DESCRIPTORS = 200
+LOADING = 14
+"""COORDINATOR_LOAD_IN_PROGRESS: the coordinators of other ids may still load."""
 IDS = (1_000, 10_000, 100_000)
 
 
@@ -58,13 +60,11 @@ def transactional_ids(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]
         with bench.node() as node:
             names = iter(f"transactional-{each:07}" for each in range(size))
 
-            def begin(node: Worked = node, names: Iterator[str] = names) -> None:
-                request = m.InitProducerIdRequest(transactional_id=next(names), transaction_timeout_ms=60_000)
-                answer: Any = node.link.ask(request, 4)
-                _check(answer.error_code)
+            def initialize(node: Worked = node, names: Iterator[str] = names) -> None:
+                _initialize(node.link, next(names))
 
             _wait_for_coordinator(node.link, 1, "transactional-0000000")
-            yield from _each(node, "transactional-id", size, begin)
+            yield from _each(node, "transactional-id", size, initialize)
 
 
 def _each(node: Worked, key: str, size: int, make: Callable[[], None]) -> Iterator[Point]:
@@ -87,6 +87,17 @@ def _commit(link: Link, request: m.OffsetCommitRequest) -> None:
     _check(answer.topics[0].partitions[0].error_code)
 
 
+def _initialize(link: Link, name: str) -> None:
+    request = m.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+    until = time.monotonic() + 60
+    while True:
+        answer: Any = link.ask(request, 4)
+        if answer.error_code != LOADING or time.monotonic() > until:
+            break
+        time.sleep(0.05)
+    _check(answer.error_code)
+
+
 def _wait_for_coordinator(link: Link, kind: int, key: str) -> None:
     """Wait until the internal topic of the coordinators is there, and this coordinator has loaded its part."""
     until = time.monotonic() + 60
@@ -104,7 +115,7 @@ def _is_loaded(link: Link, kind: int, key: str) -> bool:
         answer = link.ask(m.DescribeGroupsRequest(groups=[key]), 0)
         return not answer.groups[0].error_code
     answer = link.ask(m.DescribeTransactionsRequest(transactional_ids=[key]), 0)
-    return answer.transaction_states[0].error_code != 14  # COORDINATOR_LOAD_IN_PROGRESS
+    return answer.transaction_states[0].error_code != LOADING
 
 
 def _check(code: int) -> None:

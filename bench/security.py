@@ -31,8 +31,8 @@ HEAD = """# Results: security
 Written by `bench/security.py`; do not edit. CPU is that of the broker's process, from the scheduler's accounting in ns;
 medians of {runs} interleaved runs, both brokers alive together, Apache Kafka 4.4.0 warmed up first. TLS is version 1.3
 with TLS_AES_256_GCM_SHA384 and a P-256 certificate at both. Handshakes are whole ones, without sessions. The clients
-that log in have a lower priority than the broker, as if they were on other machines. A limit is a multiple of Kafka's
-median in the same run, or absolute without a ×.
+that log in run while a processor is idle (SCHED_IDLE), as if they were on other machines. A limit is a multiple of
+Kafka's median in the same run, or absolute without a ×.
 
 Machine: {machine}. Load average during the runs: {load}. Measured {when}.
 Command: `{command}`

@@ -129,7 +129,7 @@ class ScramExchange:
             return False
         # The proof is the client key XOR the signature, and the stored key is the hash of the client key (RFC 5802). So
         # the broker checks a key that it does not store.
-        client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
+        client_key = (int.from_bytes(proof) ^ int.from_bytes(signature)).to_bytes(len(proof))
         return hmac.compare_digest(hashlib.new(self._mechanism.algorithm, client_key).digest(), stored_key)
 
 
