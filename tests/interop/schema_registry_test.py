@@ -6,6 +6,8 @@ Zone: real. Several registries serve one cluster; one that is killed loses nothi
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +15,13 @@ from pathlib import Path
 
 import pytest
 import trustme
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka import Producer
+from confluent_kafka.schema_registry import (
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    header_schema_id_serializer,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -161,3 +169,31 @@ def test_users_log_in_over_tls(bootstrap: str, tmp_path: Path) -> None:
                 with pytest.raises(SchemaRegistryError) as refused:
                     stranger.get_subjects()
                 assert refused.value.http_status_code == 401
+
+
+def test_consume_shows_what_the_serializers_wrote(bootstrap: str, registry: RegistryProcess) -> None:
+    """All three framings: the id in the prefix, the guid in the prefix, the guid in a header."""
+    topic = "decoded"
+    context = SerializationContext(topic, MessageField.VALUE, [])
+    value = {"id": 7, "note": "ä"}
+    with client_of(registry) as client:
+        by_id = AvroSerializer(client, ORDER)(value, context)
+        by_guid = AvroSerializer(client, ORDER, conf={"schema.id.serializer": header_schema_id_serializer})(
+            value, context
+        )
+    assert by_id is not None
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, by_id, key=b"k")
+    producer.produce(topic, by_guid, headers=context.headers)
+    guid = next(content for name, content in context.headers or [] if name == "__value_schema_id")
+    producer.produce(topic, guid + (by_guid or b""))
+    producer.produce(topic, b"plain")
+    producer.produce(topic, b"\0\0\0\x7f\xffno such schema")
+    assert producer.flush(180) == 0
+    command = [sys.executable, "-m", "ottla", "consume", topic, "-b", bootstrap, "--from-beginning", "--exit-at-end"]
+    shown = subprocess.run([*command, "--schema-registry", registry.url], capture_output=True, timeout=180, check=False)
+    assert shown.returncode == 0, shown.stderr.decode()
+    decoded = [json.loads(line) for line in shown.stdout.splitlines()[:3]]
+    assert decoded == [value, value, value]
+    assert shown.stdout.splitlines()[3:] == [b"plain", b"\0\0\0\x7f\xffno such schema"]
+    assert b"Schema 32767 not found" in shown.stderr

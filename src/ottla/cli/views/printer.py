@@ -9,6 +9,8 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.cli.reading.filters import Filter
     from ottla.cli.views.record_text import Piece, Shown
 
@@ -16,11 +18,14 @@ if TYPE_CHECKING:
 class Printer:
     """Writes records in one form."""
 
-    def __init__(self, most: int | None, chosen: Filter, render: Piece) -> None:
-        """most: how many to write; None: no limit."""
+    def __init__(
+        self, most: int | None, chosen: Filter, render: Piece, decode: Callable[[Shown], Shown] | None = None
+    ) -> None:
+        """most: how many to write; None: no limit. decode: makes the record that is filtered and shown."""
         self._left = most
         self._chosen = chosen
         self._render = render
+        self._decode = decode
 
     @property
     def is_full(self) -> bool:
@@ -31,6 +36,8 @@ class Printer:
         """Write the record, if it passes the filters."""
         from ottla.cli.views.record_text import Placed
 
+        if self._decode is not None:
+            record = self._decode(record)
         if self._chosen(record):
             sys.stdout.buffer.write(self._render(Placed(topic, partition, record)))
             self._left = None if self._left is None else self._left - 1

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla.cli.name_options import complete_groups, named_topic, topic_words
-from ottla.cli.options import ClientSettings, common_options, option_value, remember_output
+from ottla.cli.options import ClientSettings, common_options, option_value, remember_output, resolve_secrets
 from ottla.cli.reading.outage import outage_settings
 from ottla.cli.views.printer import Printer
 from ottla.utf8 import readable_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ottla.cli.reading.filters import Filter
     from ottla.cli.reading.offset_grammar import OffsetRange
-    from ottla.cli.views.record_text import Piece, Placed
+    from ottla.cli.views.record_text import Piece, Placed, Shown
 
 _RECORDS = 1_000
 """Records per poll, unless `max.poll.records` is set."""
@@ -40,6 +42,7 @@ class _Options:
     output: str
     formatter: str | None
     isolation: str | None
+    registry: str | None
     keys: tuple[str, ...]
     values: tuple[str, ...]
     headers: tuple[str, ...]
@@ -84,6 +87,9 @@ class _Options:
 )
 @click.option("--formatter", metavar="NAME", help="For internal topics: offsets, groups, transactions, offsets-1.0.")
 @click.option("--isolation", type=click.Choice(["read_uncommitted", "read_committed"]), help="isolation.level.")
+@click.option(
+    "--schema-registry", "registry", metavar="URL", help="Show what was written with a registered schema as JSON."
+)
 @click.option("--key", "keys", multiple=True, metavar="TEXT", help="Only records whose key contains TEXT.")
 @click.option("--value", "values", multiple=True, metavar="TEXT", help="Only records whose value contains TEXT.")
 @click.option("--header", "headers", multiple=True, metavar="NAME[=TEXT]", help="Only records with this header.")
@@ -105,7 +111,7 @@ def consume(topic: str | None, topic_option: str | None, **given: Any) -> None:
     if options.follow and options.exit_at_end:
         raise click.UsageError("--follow and --exit-at-end exclude each other: use one of them")
     bounds = _parse_bounds("start" if options.from_beginning else options.offset or "end")
-    printer = Printer(options.count, _make_filter(options), _make_renderer(options))
+    printer = Printer(options.count, _make_filter(options), _make_renderer(options), _make_decoder(options))
     if options.group is None:
         _run_without_group(name, options, bounds, printer)
     else:
@@ -138,6 +144,16 @@ def _make_filter(options: _Options) -> Filter:
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _make_decoder(options: _Options) -> Callable[[Shown], Shown] | None:
+    if options.registry is None:
+        return None
+    from ottla.cli.reading.schemas import record_decoder
+    from ottla.client.schema_registry import SchemaRegistry
+
+    text = resolve_secrets({"config.providers": "file,env,dir", "--schema-registry": options.registry})
+    return record_decoder(SchemaRegistry(str(text["--schema-registry"])))
 
 
 def _make_renderer(options: _Options) -> Piece:

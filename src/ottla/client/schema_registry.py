@@ -1,0 +1,116 @@
+"""A client of a schema registry: schemas by id and by guid, kept for ever because they never change.
+
+Zone: real. For one thread. Works with Confluent's Schema Registry and with `ottla registry`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from ottla.client.errors import ClientError
+
+TIMEOUT_S: Final = 30.0
+MAX_REFERENCES: Final = 100
+"""Most schemas that one refers to, those that it reaches through others included."""
+_ANSWER_MAX: Final = 16 * 1024 * 1024
+"""Most bytes of an answer."""
+_MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+
+
+class RegistryRequestError(ClientError):
+    """The registry refused a request, or could not be reached. `code` is its error code; 0: there was no answer."""
+
+    def __init__(self, code: int, cause: str) -> None:
+        super().__init__(cause)
+        self.code = code
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema of the registry."""
+
+    text: str
+    type: str
+    """AVRO, JSON or PROTOBUF."""
+    references: tuple[tuple[str, str], ...] = ()
+    """Name and text of the schemas that it refers to, each after those that it refers to itself."""
+
+
+class SchemaRegistry:
+    """Asks one registry."""
+
+    def __init__(self, url: str, *, ca_file: str | None = None) -> None:
+        """url: `http://HOST:PORT`, or `https://USER:PASSWORD@HOST`; user and password percent-encoded.
+
+        ca_file: PEM certificates that are trusted besides those of the system.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RegistryRequestError(0, f"{parts.scheme or url!r} is not the address of a registry: http://HOST:PORT")
+        self._base = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
+        self._headers = {"Accept": _MEDIA_TYPE}
+        if parts.username is not None:
+            user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            self._headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
+        self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
+        self._schemas: dict[int | str, RegisteredSchema] = {}
+
+    def find_schema(self, name: int | str) -> RegisteredSchema:
+        """The schema of an id or a guid. Raises RegistryRequestError."""
+        found = self._schemas.get(name)
+        if found is None:
+            kind = "ids" if isinstance(name, int) else "guids"
+            document = self._ask(f"/schemas/{kind}/{name}")
+            try:
+                found = self._schemas[name] = self._read_schema(document)
+            except (TypeError, KeyError, AttributeError, ValueError) as error:
+                cause = (
+                    f"the answer of the schema registry at {self._base} is no schema: {type(error).__name__}: {error}"
+                )
+                raise RegistryRequestError(0, cause) from error
+        return found
+
+    def _read_schema(self, document: Any) -> RegisteredSchema:
+        texts: dict[str, str] = {}
+        self._collect_references(document, texts, set())
+        return RegisteredSchema(_text_of(document), document.get("schemaType") or "AVRO", tuple(texts.items()))
+
+    def _collect_references(self, document: Any, texts: dict[str, str], asked: set[str]) -> None:
+        for each in document.get("references") or ():
+            if each["name"] in asked:
+                continue
+            if len(asked) == MAX_REFERENCES:
+                raise RegistryRequestError(0, f"a schema refers to more than {MAX_REFERENCES} others")
+            asked.add(each["name"])
+            below = self._ask(f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}?deleted=true")
+            self._collect_references(below, texts, asked)
+            texts[each["name"]] = _text_of(below)
+
+    def _ask(self, path: str) -> Any:
+        request = urllib.request.Request(self._base + path, headers=self._headers)  # noqa: S310  # the scheme is checked
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:  # noqa: S310
+                return json.loads(answer.read(_ANSWER_MAX))
+        except urllib.error.HTTPError as error:
+            raise _refusal(self._base, error) from error
+        except (OSError, ValueError, RecursionError) as error:
+            raise RegistryRequestError(0, f"the schema registry at {self._base} does not answer: {error}") from error
+
+
+def _text_of(document: Any) -> str:
+    if not isinstance(document["schema"], str):
+        raise TypeError("its text is none")
+    return document["schema"]
+
+
+def _refusal(base: str, error: urllib.error.HTTPError) -> RegistryRequestError:
+    try:
+        document = json.loads(error.read(_ANSWER_MAX))
+        return RegistryRequestError(int(document["error_code"]), f"schema registry at {base}: {document['message']}")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return RegistryRequestError(error.code, f"schema registry at {base}: HTTP {error.code} {error.reason}")

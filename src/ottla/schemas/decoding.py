@@ -1,0 +1,88 @@
+"""Payloads of Avro and JSON Schema as Python values.
+
+Zone: pure.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import fastavro
+
+from ottla.schemas.avro import AvroSchema, type_of
+from ottla.schemas.errors import InvalidSchema
+
+
+class InvalidPayload(ValueError):
+    """Bytes that were not written with their schema."""
+
+
+Decode = Callable[[bytes], Any]
+"""Makes the value of a payload. Raises InvalidPayload."""
+
+
+def make_decoder(kind: str, text: str, references: Sequence[str] = ()) -> Decode:
+    """The decoder of a schema. references: texts, each after those that it refers to. Raises InvalidSchema."""
+    if kind == "AVRO":
+        return _avro_decoder(AvroSchema(text, references))
+    if kind == "JSON":
+        return _decode_json
+    raise InvalidSchema(f"values of schemas of type {kind} cannot be decoded")
+
+
+def _avro_decoder(schema: AvroSchema) -> Decode:
+    _refuse_empty_items(schema)
+
+    def decode(payload: bytes) -> Any:
+        source = io.BytesIO(payload)
+        try:
+            value = fastavro.schemaless_reader(source, schema.root, None)
+        except (EOFError, ValueError, IndexError, OverflowError, MemoryError, TypeError, KeyError) as error:
+            raise InvalidPayload(f"not written with its Avro schema: {type(error).__name__}: {error}") from error
+        if source.tell() != len(payload):
+            raise InvalidPayload(f"{len(payload) - source.tell()} bytes follow the Avro value")
+        return value
+
+    return decode
+
+
+def _refuse_empty_items(schema: AvroSchema) -> None:
+    """Refuse arrays of items that take no bytes: a few bytes of payload would make any number of them.
+
+    Raises InvalidSchema.
+    """
+    left, seen = [schema.root], set()
+    while left:
+        node = schema.resolve(left.pop())
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        left += _parts_of(node)
+        if type_of(node) == "array" and _takes_no_bytes(schema, node["items"], ()):
+            raise InvalidSchema("it has an array of values that take no bytes; such values are not decoded")
+
+
+def _parts_of(node: Any) -> list[Any]:
+    if isinstance(node, list):
+        return node
+    parts = {"record": lambda: [each["type"] for each in node["fields"]],
+             "array": lambda: [node["items"]], "map": lambda: [node["values"]]}  # fmt: skip
+    return parts.get(type_of(node), list)()
+
+
+def _takes_no_bytes(schema: AvroSchema, node: Any, above: tuple[int, ...]) -> bool:
+    node = schema.resolve(node)
+    if type_of(node) == "record":
+        below = (*above, id(node))
+        return id(node) in above or all(_takes_no_bytes(schema, each, below) for each in _parts_of(node))
+    return type_of(node) == "null" or (type_of(node) == "fixed" and node["size"] == 0)
+
+
+def _decode_json(payload: bytes) -> Any:
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise InvalidPayload(f"not JSON: {error}") from error
