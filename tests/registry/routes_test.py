@@ -198,7 +198,7 @@ def test_import_keeps_ids_and_versions(registry: MemoryRegistry) -> None:
 def test_contexts_have_ids_of_their_own(registry: MemoryRegistry) -> None:
     assert registry.register("a", INT) == 1
     lab = registry.ask("POST", "/contexts/.lab/subjects/a/versions", {"schema": TEXT})
-    assert lab == {"id": 1}
+    assert lab["id"] == 1
     assert registry.ask("GET", "/contexts") == [".", ".lab"]
     assert registry.ask("GET", "/schemas/ids/1")["schema"] == INT
     assert registry.ask("GET", "/schemas/ids/1", subject=":.lab:a")["schema"] == TEXT

@@ -105,7 +105,8 @@ def port(service: ServiceInMemory) -> Iterator[int]:
 def test_names_of_subjects_are_quoted_in_paths(port: int) -> None:
     body = json.dumps({"schema": '"int"'}).encode()
     for path in ("/subjects/a%2Fb%20c/versions", "/contexts/.lab/subjects/%C3%A4/versions"):
-        assert ask(port, "POST", path, body) == (200, {"id": 1})
+        status, answer = ask(port, "POST", path, body)
+        assert (status, answer["id"], len(answer["guid"])) == (200, 1, 36)
     assert ask(port, "GET", "/subjects") == (200, [":.lab:ä", "a/b c"])
     assert ask(port, "GET", "/subjects/a%2Fb%20c/versions/1/schema") == (200, "int")
 

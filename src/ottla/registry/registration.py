@@ -88,20 +88,21 @@ class Registration:
 
     # -- registering -------------------------------------------------------------------------------------------------
 
-    def register(self, subject: str, new: NewSchema) -> Decision:
-        """Register a schema; the answer is its id. Raises RegistryError."""
+    def register(self, subject: str, new: NewSchema) -> tuple[SubjectVersion, tuple[Record, ...]]:
+        """The version that has, or gets, the schema, and what has to be written first. Raises RegistryError."""
         self._check_mode(subject, new)
         schema, parsed = self._canonical(new.schema)
         context = context_of(subject)
         for each in self._state.versions(subject):
             if each.schema == schema and new.id in (-1, each.id) and new.version in (-1, each.version):
-                return Decision(each.id)
+                return each, ()
         if new.id < 0:
             self._check_compatibility(subject, schema, parsed)
         version = self._version_for(subject, new)
         known = self._state.id_of_schema(context, schema)
         id_ = new.id if new.id >= 0 else known if known is not None else self._state.next_id(context)
-        return Decision(id_, (schema_record(SubjectVersion(subject, version, id_, schema)),))
+        made = SubjectVersion(subject, version, id_, schema)
+        return made, (schema_record(made),)
 
     def _check_mode(self, subject: str, new: NewSchema) -> None:
         mode = self._state.mode_of(subject)

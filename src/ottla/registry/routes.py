@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from ottla.registry import errors
 from ottla.registry.administration import Administration
 from ottla.registry.records import Reference, Schema, SubjectVersion
-from ottla.registry.registration import NewSchema, Registration
+from ottla.registry.registration import Decision, NewSchema, Registration
 from ottla.registry.state import RegistryState
 from ottla.registry.subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, context_of, has_prefix, qualify
 from ottla.schemas.formats import FORMATS
@@ -169,8 +169,8 @@ class Routes:
 
     def register(self, request: Request) -> object:
         """POST /subjects/{subject}/versions"""
-        decided = self._registration.register(request.subject, _new_schema(request.body))
-        return decided._replace(answer={"id": decided.answer})
+        found, records = self._registration.register(request.subject, _new_schema(request.body))
+        return Decision({"id": found.id, "guid": found.schema.guid}, records)
 
     def delete_subject(self, request: Request) -> object:
         """DELETE /subjects/{subject}"""
