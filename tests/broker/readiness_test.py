@@ -10,8 +10,8 @@ from tests.handnode import Node
 from ottla.broker.readiness import Readiness
 from ottla.broker.ready_check import READY_AT_MOST_MS, READY_MS
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
-from ottla.cluster.immutable_map import ImmutableMap
 from ottla.config.topic import TopicConfig
+from ottla.immutable_map import ImmutableMap
 from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS
 from ottla.types import TopicPartition

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
-from ottla.cluster.immutable_map import ImmutableMap
 from ottla.config.topic import TopicConfig
+from ottla.immutable_map import ImmutableMap
 from ottla.types import Endpoint, TopicPartition
 
 NO_LEADER: Final = -1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cluster.immutable_map import ImmutableMap
+from ottla.immutable_map import ImmutableMap
 
 KEYS = st.integers(0, 60)
 CHANGES = st.lists(
