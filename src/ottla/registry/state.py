@@ -1,4 +1,4 @@
-"""What a registry knows: the records of `_schemas`, applied in their order.
+"""The state of a registry: the records of `_schemas`, applied in their order.
 
 Zone: deterministic. Equal records in equal order make equal states, in every instance.
 """

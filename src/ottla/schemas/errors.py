@@ -1,4 +1,4 @@
-"""What can be wrong with a schema.
+"""The errors of schemas.
 
 Zone: pure.
 """

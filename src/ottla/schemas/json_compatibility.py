@@ -72,7 +72,7 @@ class Comparison:
                 yield from check(self, keyword, reader[keyword], writer, path)
 
     def _is_covered_by_parts(self, reader: Any, writer: Any, path: str) -> bool:
-        """What `allOf` accepts, each part accepts; what `anyOf` or `oneOf` accepts, one of the parts accepts."""
+        """Each part accepts all that `allOf` accepts; one of the parts accepts what `anyOf` or `oneOf` accepts."""
         if any(self.accepts(reader, part, path) for part in writer.get("allOf", ())):
             return True
         sums = [writer[keyword] for keyword in ("anyOf", "oneOf") if keyword in writer]

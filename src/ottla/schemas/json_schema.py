@@ -119,7 +119,7 @@ def _nodes_of(document: Any) -> Iterator[Any]:
         node = left.pop()
         if isinstance(node, dict):
             yield node
-            # What these say is a value, not a schema.
+            # These keywords have values, not schemas.
             left += [child for name, child in node.items() if name not in ("enum", "const", "default", "examples")]
         elif isinstance(node, list):
             left += node

@@ -1,6 +1,7 @@
 """`consume --schema-registry`: keys and values of registered schemas as JSON.
 
-Zone: real. What is not framed stays as it is. What cannot be decoded stays as it is, with one note for each reason.
+Zone: real. Keys and values that are not framed stay as they are. So do those that cannot be decoded, with one note for
+each reason.
 """
 
 from __future__ import annotations
