@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -35,8 +34,8 @@ log = logging.getLogger(__name__)
 
 CHECK_S: Final = 5.0
 """Between two checks of the files."""
-THREADS: Final = max(1, min(2, len(os.sched_getaffinity(0)) - 1)) if hasattr(os, "sched_getaffinity") else 1
-"""Handshakes at a time. One processor is left to the loop: others wait for it."""
+THREADS: Final = 2
+"""Handshakes at a time: more would take the processors from the loop."""
 
 
 class TransportSecurity:
