@@ -10,7 +10,7 @@ import pytest
 from ottla.registry.errors import RegistryError
 from ottla.registry.records import Record
 from ottla.registry.registration import Decision
-from ottla.registry.routes import ROUTES, Raw, Request, Routes
+from ottla.registry.routes import READING, WRITING, Raw, Request, Routes
 from ottla.registry.state import RegistryState
 
 
@@ -49,7 +49,7 @@ class MemoryRegistry:
 
 def _find_route(method: str, target: str) -> Any:
     words = target.split("/")
-    for (verb, pattern), handler in ROUTES.items():
+    for (verb, pattern), handler in {**READING, **WRITING}.items():
         for prefix in ("", "/contexts/{context}"):
             names = (prefix + pattern).split("/")
             matches = all(name == word or name.startswith("{") for name, word in zip(names, words, strict=False))

@@ -5,7 +5,7 @@ Zone: deterministic. A handler gets a `Request`, and returns what is decided or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from ottla.registry import errors
@@ -270,6 +270,10 @@ class Routes:
         }
 
 
+Handler = Callable[[Routes, Request], object]
+"""Returns a Decision if the request changes something, or else the answer. Raises RegistryError."""
+
+
 class Raw(NamedTuple):
     """An answer that is text already."""
 
@@ -331,7 +335,7 @@ def _describe_version(of: SubjectVersion) -> dict[str, object]:
     return head | _describe_schema(of.schema) | ({"deleted": True} if of.is_deleted else {})
 
 
-ROUTES: Final = {
+READING: Final[Mapping[tuple[str, str], Handler]] = {
     ("GET", "/"): Routes.get_root,
     ("GET", "/contexts"): Routes.get_contexts,
     ("GET", "/v1/metadata/id"): Routes.get_cluster,
@@ -344,25 +348,29 @@ ROUTES: Final = {
     ("GET", "/schemas/ids/{id}/subjects"): Routes.get_user_subjects,
     ("GET", "/subjects"): Routes.get_subjects,
     ("POST", "/subjects/{subject}"): Routes.find_schema,
-    ("DELETE", "/subjects/{subject}"): Routes.delete_subject,
     ("GET", "/subjects/{subject}/versions"): Routes.get_versions,
-    ("POST", "/subjects/{subject}/versions"): Routes.register,
     ("GET", "/subjects/{subject}/versions/{version}"): Routes.get_version,
-    ("DELETE", "/subjects/{subject}/versions/{version}"): Routes.delete_version,
     ("GET", "/subjects/{subject}/versions/{version}/schema"): Routes.get_version_text,
     ("GET", "/subjects/{subject}/versions/{version}/referencedby"): Routes.get_referrers,
     ("POST", "/compatibility/subjects/{subject}/versions"): Routes.compare_with_all,
     ("POST", "/compatibility/subjects/{subject}/versions/{version}"): Routes.compare_with_version,
     ("GET", "/config"): Routes.get_level,
+    ("GET", "/config/{subject}"): Routes.get_level,
+    ("GET", "/mode"): Routes.get_mode,
+    ("GET", "/mode/{subject}"): Routes.get_mode,
+}
+"""Method and path → handler, of requests that are answered from the state. All but `/`, `/contexts` and `/v1/…` are
+below `/contexts/{context}` as well."""
+WRITING: Final[Mapping[tuple[str, str], Handler]] = {
+    ("DELETE", "/subjects/{subject}"): Routes.delete_subject,
+    ("POST", "/subjects/{subject}/versions"): Routes.register,
+    ("DELETE", "/subjects/{subject}/versions/{version}"): Routes.delete_version,
     ("PUT", "/config"): Routes.set_level,
     ("DELETE", "/config"): Routes.delete_level,
-    ("GET", "/config/{subject}"): Routes.get_level,
     ("PUT", "/config/{subject}"): Routes.set_level,
     ("DELETE", "/config/{subject}"): Routes.delete_level,
-    ("GET", "/mode"): Routes.get_mode,
     ("PUT", "/mode"): Routes.set_mode,
-    ("GET", "/mode/{subject}"): Routes.get_mode,
     ("PUT", "/mode/{subject}"): Routes.set_mode,
     ("DELETE", "/mode/{subject}"): Routes.delete_mode,
 }
-"""Method and path → handler. All but `/contexts` and `/v1/…` are below `/contexts/{context}` as well."""
+"""The same of requests that are answered by a Decision, when its records are written."""

@@ -19,21 +19,11 @@ from aiohttp import web
 
 from ottla.client.errors import ClientError
 from ottla.registry.errors import RegistryError
-from ottla.registry.routes import ROUTES, Raw, Request
-from ottla.registry.service import Handler, RegistryService
+from ottla.registry.routes import READING, WRITING, Handler, Raw, Request
+from ottla.registry.service import RegistryService
 
 MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 BODY_MAX: Final = 2 * 1024 * 1024
-_WRITING: Final = (
-    "register",
-    "set_level",
-    "delete_level",
-    "set_mode",
-    "delete_mode",
-    "delete_subject",
-    "delete_version",
-)
-"""Handlers whose answer is a decision."""
 _WITHOUT_CONTEXT: Final = ("/", "/contexts", "/v1/metadata/id")
 _logger = logging.getLogger(__name__)
 Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -42,22 +32,31 @@ Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def make_application(service: RegistryService, credentials: dict[str, str] | None = None) -> web.Application:
     """The application. credentials: user → password of those who may ask; None: everybody may."""
     application = web.Application(client_max_size=BODY_MAX, middlewares=[_report_errors, _authenticator(credentials)])
-    for (method, path), handler in ROUTES.items():
-        answer = _answering(service, handler)
-        application.router.add_route(method, path, answer)
-        if path not in _WITHOUT_CONTEXT:
-            application.router.add_route(method, "/contexts/{context}" + path, answer)
+    for routes, wrap in ((READING, _reading), (WRITING, _writing)):
+        for (method, path), handler in routes.items():
+            answer = wrap(service, handler)
+            application.router.add_route(method, path, answer)
+            if path not in _WITHOUT_CONTEXT:
+                application.router.add_route(method, "/contexts/{context}" + path, answer)
     return application
 
 
-def _answering(service: RegistryService, handler: Handler) -> Answering:
+def _reading(service: RegistryService, handler: Handler) -> Answering:
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked = Request(dict(request.match_info), dict(request.query), await _read_body(request))
-        if getattr(handler, "__name__", "") in _WRITING:
-            return _respond(await asyncio.wrap_future(service.submit(handler, asked)))
-        return _respond(await asyncio.to_thread(service.answer, handler, asked))
+        return _respond(await asyncio.to_thread(service.answer, handler, await _read_request(request)))
 
     return answer
+
+
+def _writing(service: RegistryService, handler: Handler) -> Answering:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return _respond(await asyncio.wrap_future(service.submit(handler, await _read_request(request))))
+
+    return answer
+
+
+async def _read_request(request: web.Request) -> Request:
+    return Request(dict(request.match_info), dict(request.query), await _read_body(request))
 
 
 async def _read_body(request: web.Request) -> Any:

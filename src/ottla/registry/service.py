@@ -9,18 +9,17 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any, Final
 
 from ottla.client.errors import ClientError
 from ottla.registry.errors import RegistryError
 from ottla.registry.registration import Decision
-from ottla.registry.routes import Request, Routes
+from ottla.registry.routes import Handler, Request, Routes
 from ottla.registry.schemas_topic import SchemasTopic
 from ottla.registry.state import RegistryState
 
-Handler = Callable[[Routes, Request], object]
 WAITING_MAX: Final = 1_000
 """Most writing requests that wait."""
 _POLL_S: Final = 1.0
