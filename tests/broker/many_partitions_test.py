@@ -32,8 +32,8 @@ from ottla.wire.messages import (
 pytestmark = pytest.mark.slow
 HOSTED = 600
 VERY_MANY = 5_000
-MADE = 5
-"""Logs that a turn makes: each is twenty system calls, one or two milliseconds."""
+MADE = 10
+"""Logs that a turn makes: each is twenty system calls, a millisecond."""
 TURN_STEPS = 300_000
 """Instructions of a turn that a large request may take: some milliseconds."""
 

@@ -36,8 +36,8 @@ from ottla.wire.messages import (
 
 PARTITIONS_PER_STEP: Final = 50
 """Most partitions that one turn changes."""
-CREATION: Final = 12
-"""Creating a log costs as much as this number of changes: it takes twenty system calls, one or two milliseconds."""
+CREATION: Final = 6
+"""Creating a log costs as much as this number of changes: it takes twenty system calls, a millisecond."""
 _IDS_FROM: Final = 5
 _BROKER_EPOCH_FROM: Final = {ApiKey.LEADER_AND_ISR: 2, ApiKey.STOP_REPLICA: 1}
 """The version from which on a request contains the broker epoch that it is meant for."""
