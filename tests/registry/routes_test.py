@@ -11,6 +11,7 @@ import random
 import pytest
 from tests.registry.conftest import MemoryRegistry
 
+from ottla.registry.registration import MAX_REFERENCES
 from ottla.registry.state import RegistryState
 
 INT, LONG, TEXT = '"int"', '"long"', '"string"'
@@ -132,6 +133,18 @@ def test_referred_schemas_stay(registry: MemoryRegistry) -> None:
     assert registry.ask("DELETE", "/subjects/order/versions/1") == 42206
     registry.ask("DELETE", "/subjects/basket")
     assert registry.ask("DELETE", "/subjects/order") == [1]
+
+
+def test_the_number_of_schemas_that_one_reaches_is_bounded(registry: MemoryRegistry) -> None:
+    """A chain of references: each schema refers to the one before."""
+    previous: list[dict[str, object]] = []
+    for number in range(MAX_REFERENCES + 2):
+        schema = {"type": "record", "name": f"R{number}", "fields": []}
+        if previous:
+            schema["fields"] = [{"name": "below", "type": f"R{number - 1}"}]
+        found = registry.register(f"s{number}", schema, references=previous)
+        assert found == (number + 1 if number <= MAX_REFERENCES else 42201), number
+        previous = [{"name": f"R{number}", "subject": f"s{number}", "version": 1}]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from ottla.schemas.formats import NamedText, ParsedSchema, parse_schema
 
 MAX_REFERENCES: Final = 100
 """Most schemas that one schema refers to, those that it reaches through others included."""
-
 PARSED_MAX: Final = 1_000
 """Most parsed schemas that are kept."""
 
@@ -93,6 +92,9 @@ class Registration:
         self._check_mode(subject, new)
         schema, parsed = self._canonical(new.schema)
         context = context_of(subject)
+        other = self._state.schema_of_id(context, new.id)
+        if other is not None and other != schema:
+            raise errors.not_permitted(f"Overwrite new schema with id {new.id} is not permitted.")
         for each in self._state.versions(subject):
             if each.schema == schema and new.id in (-1, each.id) and new.version in (-1, each.version):
                 return each, ()
@@ -112,9 +114,6 @@ class Registration:
             raise errors.not_permitted(f"Subject {subject} is not in import mode")
         if mode == "IMPORT" and new.id < 0:
             raise errors.not_permitted(f"Subject {subject} is in import mode: a schema needs an id")
-        other = self._state.schema_of_id(context_of(subject), new.id)
-        if other is not None and other != self._canonical(new.schema)[0]:
-            raise errors.not_permitted(f"Overwrite new schema with id {new.id} is not permitted.")
 
     def _version_for(self, subject: str, new: NewSchema) -> int:
         if new.version >= 1:

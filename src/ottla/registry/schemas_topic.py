@@ -120,10 +120,12 @@ def _create_topic(cluster: Cluster) -> str:
     """Create the topic if it does not exist. Returns the cluster's id. Raises ClientError."""
     admin = Admin(cluster)
     description = admin.describe_cluster()
-    replicas = min(REPLICATION_FACTOR, len(description.nodes))
-    created = admin.create_topics([NewTopic(TOPIC, 1, replicas, configs={"cleanup.policy": "compact"})])[TOPIC]
-    if isinstance(created, ClientError) and not _is_existing(created):
-        raise created
+    # A topic that exists needs no right to create it.
+    if isinstance(admin.describe_topics([TOPIC])[TOPIC], ClientError):
+        replicas = min(REPLICATION_FACTOR, len(description.nodes))
+        created = admin.create_topics([NewTopic(TOPIC, 1, replicas, configs={"cleanup.policy": "compact"})])[TOPIC]
+        if isinstance(created, ClientError) and not _is_existing(created):
+            raise created
     if len(cluster.topic(TOPIC).partitions) != 1:
         raise ConfigError(f"the topic {TOPIC} has several partitions: a registry needs the order of one")
     return description.cluster_id
