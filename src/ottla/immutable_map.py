@@ -13,8 +13,6 @@ from typing import Any, Final, TypeVar, overload
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")
-_CHANGES_MIN: Final = 16
-"""Up to this number of changes nothing is joined."""
 _ABSENT: Final[Any] = object()
 """Of a key without an entry among the changes."""
 _REMOVED: Final[Any] = object()
@@ -43,7 +41,7 @@ class ImmutableMap(Mapping[K, V]):
         made: ImmutableMap[K, V] = ImmutableMap()
         made._base, made._changes = self._base, {**self._changes, **entries}
         made._count = self._count + sum((value is not _REMOVED) - (key in self) for key, value in entries.items())
-        if len(made._changes) > _CHANGES_MIN and len(made._changes) ** 2 > 2 * len(made._base):
+        if len(made._changes) ** 2 > 2 * len(made._base):
             made._join_changes()
         return made
 
