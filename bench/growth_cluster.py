@@ -16,6 +16,8 @@ from bench.growth_work import Bench, Point
 
 WIDE = "wide"
 TOPICS = 7
+SETTLE_S = 3.0
+"""One broker's metadata names the new leaders before all brokers have done what follows from the loss."""
 
 
 def three(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
@@ -55,7 +57,7 @@ def _lost(cluster: Cluster, size: int, bench: Bench) -> Iterator[Point]:
             cluster.brokers[dead - 1].kill()
             _await_leaders(cluster, dead)
 
-        cpu, taken = _cost(others, lose)
+        cpu, taken = _cost(others, lose, rest_s=SETTLE_S)
         yield Point(key, size, cpu)
         yield Point(f"{key}-time", size, taken)
         bench.say("the lost broker comes back")
@@ -73,11 +75,13 @@ def _await_leaders(cluster: Cluster, dead: int) -> None:
     raise BenchError(f"{cluster.name}: partitions without a leader 120 s after broker {dead} died")
 
 
-def _cost(pids: list[int], act: Callable[[], object]) -> tuple[float, float]:
-    """CPU seconds of these processes, and the seconds, of an action."""
+def _cost(pids: list[int], act: Callable[[], object], *, rest_s: float = 0) -> tuple[float, float]:
+    """CPU seconds of these processes, and the seconds, of an action; the CPU with `rest_s` seconds after it."""
     before, begin = sum(map(cpu_seconds, pids)), time.monotonic()
     act()
-    return sum(map(cpu_seconds, pids)) - before, time.monotonic() - begin
+    taken = time.monotonic() - begin
+    time.sleep(rest_s)
+    return sum(map(cpu_seconds, pids)) - before, taken
 
 
 CLUSTER_SWEEPS = (
