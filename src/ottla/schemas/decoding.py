@@ -1,4 +1,4 @@
-"""Payloads of Avro and JSON Schema as Python values.
+"""Payloads of Avro, JSON Schema and Protobuf as Python values.
 
 Zone: pure.
 """
@@ -13,23 +13,22 @@ from typing import Any
 import fastavro
 
 from ottla.schemas.avro import AvroSchema, type_of
-from ottla.schemas.errors import InvalidSchema
-
-
-class InvalidPayload(ValueError):
-    """Bytes that were not written with their schema."""
-
+from ottla.schemas.errors import InvalidPayload, InvalidSchema
+from ottla.schemas.protobuf.decoding import protobuf_decoder
+from ottla.schemas.protobuf.schema import ProtobufSchema
 
 Decode = Callable[[bytes], Any]
 """Makes the value of a payload. Raises InvalidPayload."""
 
 
-def make_decoder(kind: str, text: str, references: Sequence[str] = ()) -> Decode:
-    """The decoder of a schema. references: texts, each after those that it refers to. Raises InvalidSchema."""
+def make_decoder(kind: str, text: str, references: Sequence[tuple[str, str]] = ()) -> Decode:
+    """The decoder of a schema. references: name and text, each after those that it refers to. Raises InvalidSchema."""
     if kind == "AVRO":
-        return _avro_decoder(AvroSchema(text, references))
+        return _avro_decoder(AvroSchema(text, [each for _, each in references]))
     if kind == "JSON":
         return _decode_json
+    if kind == "PROTOBUF":
+        return protobuf_decoder(ProtobufSchema(text, dict(references)))
     raise InvalidSchema(f"values of schemas of type {kind} cannot be decoded")
 
 

@@ -12,6 +12,10 @@ class InvalidSchema(ValueError):
     """A text that is not a schema of its type, or one that is too large to compare."""
 
 
+class InvalidPayload(ValueError):
+    """Bytes that were not written with their schema."""
+
+
 class Incompatibility(NamedTuple):
     """One reason why a reader's schema cannot read what a writer's schema wrote."""
 

@@ -13,13 +13,15 @@ from ottla.schemas.avro_compatibility import find_avro_incompatibilities
 from ottla.schemas.errors import Incompatibility, InvalidSchema
 from ottla.schemas.json_compatibility import find_json_incompatibilities
 from ottla.schemas.json_schema import JsonSchema
+from ottla.schemas.protobuf.compatibility import find_protobuf_incompatibilities
+from ottla.schemas.protobuf.schema import ProtobufSchema
 
 
 class ParsedSchema(Protocol):
     """A schema of any type."""
 
     canonical: str
-    """Its text in the form in which equal schemas are equal."""
+    """A text that is the same for equal schemas."""
 
 
 class NamedText(NamedTuple):
@@ -37,6 +39,10 @@ class Format(NamedTuple):
     """Parse a text and those that it refers to, each after those that it refers to. Raises InvalidSchema."""
     find_incompatibilities: Callable[[Any, Any], list[Incompatibility]]
     """The reasons why the first, a reader, cannot read what the second has written. Raises InvalidSchema."""
+    keeps_text: bool = False
+    """Whether the registry keeps the text as it was registered; otherwise the canonical one."""
+    serialize: Callable[[Any], str] | None = None
+    """Make the text that clients get for the format `serialized`; None: there is no such format."""
 
 
 def _parse_avro(text: str, references: Sequence[NamedText]) -> AvroSchema:
@@ -47,9 +53,16 @@ def _parse_json(text: str, references: Sequence[NamedText]) -> JsonSchema:
     return JsonSchema(text, {each.name: each.text for each in references})
 
 
+def _parse_protobuf(text: str, references: Sequence[NamedText]) -> ProtobufSchema:
+    return ProtobufSchema(text, {each.name: each.text for each in references})
+
+
 FORMATS: Final[dict[str, Format]] = {
     "AVRO": Format(_parse_avro, find_avro_incompatibilities),
     "JSON": Format(_parse_json, find_json_incompatibilities),
+    "PROTOBUF": Format(
+        _parse_protobuf, find_protobuf_incompatibilities, keeps_text=True, serialize=ProtobufSchema.serialize
+    ),
 }
 
 

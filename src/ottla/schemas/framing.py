@@ -2,7 +2,8 @@
 
 Zone: pure. In front of the payload: a byte 0 and the id as int32 (big endian), or a byte 1 and the 16 bytes of the
 guid. Or the same bytes in the record header `__key_schema_id` or `__value_schema_id`, and the payload alone in the
-record.
+record. With Protobuf, the header has the indexes of the message after the guid, which are in front of the payload
+otherwise.
 Source: Confluent's documentation, "Wire format".
 """
 
@@ -19,7 +20,7 @@ _ID_BYTES, _GUID_BYTES = 4, 16
 
 
 class Framed(NamedTuple):
-    """A payload and the name of its schema: an id or a guid."""
+    """A payload and the name of its schema: an id or a guid. The payload of Protobuf begins with message indexes."""
 
     schema: int | str
     payload: bytes
@@ -30,9 +31,16 @@ def read_framing(data: bytes, headers: Iterable[tuple[str, bytes | None]], *, is
     name = KEY_HEADER if is_key else VALUE_HEADER
     for header, content in headers:
         if header == name and content is not None and (found := _read_name(content)) is not None:
-            return Framed(found[0], data) if found[1] == len(content) else None
+            return _join_framing(*found, content, data)
     found = _read_name(data)
     return None if found is None else Framed(found[0], data[found[1] :])
+
+
+def _join_framing(schema: int | str, end: int, content: bytes, data: bytes) -> Framed | None:
+    """A value whose header names the schema up to `end`. After a guid, indexes of a message may follow."""
+    if end == len(content):
+        return Framed(schema, data)
+    return Framed(schema, content[end:] + data) if isinstance(schema, str) else None
 
 
 def write_framing(schema: int | str, payload: bytes) -> bytes:

@@ -15,8 +15,8 @@ from typing import Any
 from ottla.cli.options import print_note
 from ottla.cli.views.record_text import Headers, Shown, bytes_to_json
 from ottla.client.schema_registry import RegistryRequestError, SchemaRegistry
-from ottla.schemas.decoding import Decode, InvalidPayload, make_decoder
-from ottla.schemas.errors import InvalidSchema
+from ottla.schemas.decoding import Decode, make_decoder
+from ottla.schemas.errors import InvalidPayload, InvalidSchema
 from ottla.schemas.framing import read_framing
 
 
@@ -68,7 +68,7 @@ class _Decoding:
     def _find_decoder(self, name: int | str) -> Decode | None:
         try:
             schema = self._registry.find_schema(name)
-            return make_decoder(schema.type, schema.text, [text for _, text in schema.references])
+            return make_decoder(schema.type, schema.text, schema.references)
         except RegistryRequestError as error:
             if not error.code:  # no answer: the command fails, instead of showing bytes
                 raise
