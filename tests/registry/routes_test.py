@@ -229,7 +229,7 @@ def test_pages_and_lists(registry: MemoryRegistry) -> None:
     assert registry.ask("GET", "/subjects", limit="x") == 404
     assert len(registry.ask("GET", "/schemas")) == 6
     assert len(registry.ask("GET", "/schemas", latestOnly="true", subjectPrefix="s0")) == 1
-    assert registry.ask("GET", "/schemas/types") == ["AVRO", "JSON"]
+    assert registry.ask("GET", "/schemas/types") == ["AVRO", "JSON", "PROTOBUF"]
 
 
 def test_records_that_cannot_be_understood_are_left_out(caplog: pytest.LogCaptureFixture) -> None:

@@ -29,6 +29,11 @@ def test_a_header_names_the_schema_of_the_whole_value(is_key: bool) -> None:
     assert read_framing(b"\0\0\0\0\1x", headers, is_key=not is_key) == Framed(1, b"x")
 
 
+def test_the_indexes_of_a_message_are_in_the_header_after_the_guid() -> None:
+    headers = [(VALUE_HEADER, b"\1" + uuid.UUID(GUID).bytes + b"\2\4")]
+    assert read_framing(b"xyz", headers, is_key=False) == Framed(GUID, b"\2\4xyz")
+
+
 @pytest.mark.parametrize(
     ("data", "headers"),
     [

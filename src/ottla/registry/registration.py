@@ -5,16 +5,17 @@ Zone: deterministic. A decision is an answer and the records that make it true; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.registry import errors
 from ottla.registry.compatibility import find_reasons, versions_to_compare
+from ottla.registry.errors import RegistryError
 from ottla.registry.records import Record, Reference, Schema, SubjectVersion, schema_record
 from ottla.registry.state import RegistryState
 from ottla.registry.subjects import context_of
 from ottla.schemas.errors import InvalidSchema
-from ottla.schemas.formats import NamedText, ParsedSchema, parse_schema
+from ottla.schemas.formats import FORMATS, NamedText, ParsedSchema, parse_schema
 
 MAX_REFERENCES: Final = 100
 """Most schemas that one schema refers to, those that it reaches through others included."""
@@ -90,7 +91,7 @@ class Registration:
     def register(self, subject: str, new: NewSchema) -> tuple[SubjectVersion, tuple[Record, ...]]:
         """The version that has, or gets, the schema, and what has to be written first. Raises RegistryError."""
         self._check_mode(subject, new)
-        schema, parsed = self._canonical(new.schema)
+        schema, parsed = self._canonical(new.schema, self._state.versions(subject) if new.id < 0 else ())
         context = context_of(subject)
         other = self._state.schema_of_id(context, new.id)
         if other is not None and other != schema:
@@ -120,9 +121,23 @@ class Registration:
             return new.version
         return max((each.version for each in self._state.versions(subject, deleted=True)), default=0) + 1
 
-    def _canonical(self, schema: Schema) -> tuple[Schema, ParsedSchema]:
+    def _canonical(self, schema: Schema, versions: Sequence[SubjectVersion]) -> tuple[Schema, ParsedSchema]:
+        """The schema as it is kept: with its canonical text, or as it is in the version that has an equal one."""
         parsed = self.parse(schema)
-        return schema._replace(text=parsed.canonical), parsed
+        if not FORMATS[schema.type].keeps_text:
+            return schema._replace(text=parsed.canonical), parsed
+        if any(each.schema == schema for each in versions):
+            return schema, parsed
+        equal = (each.schema for each in reversed(versions) if self._is_equal(each.schema, schema, parsed))
+        return next(equal, schema), parsed
+
+    def _is_equal(self, old: Schema, new: Schema, parsed: ParsedSchema) -> bool:
+        if old.type != new.type or set(old.references) != set(new.references):
+            return False
+        try:
+            return self.parse(old).canonical == parsed.canonical
+        except RegistryError:  # another registry has written it
+            return False
 
     def _check_compatibility(self, subject: str, schema: Schema, parsed: ParsedSchema) -> None:
         level = self._state.level_of(subject)
@@ -139,7 +154,7 @@ class Registration:
         versions = self._state.versions(subject, deleted=True)
         if not versions or not (deleted or self._state.versions(subject)):
             raise errors.subject_not_found(subject)
-        wanted, _ = self._canonical(schema)
+        wanted, _ = self._canonical(schema, versions)
         for each in reversed(versions):
             if each.schema == wanted and (deleted or not each.is_deleted):
                 return each
@@ -147,8 +162,15 @@ class Registration:
 
     def compare(self, subject: str, schema: Schema, versions: list[SubjectVersion]) -> list[str]:
         """Reasons why a schema breaks the subject's level, compared with some versions. Raises RegistryError."""
-        _, parsed = self._canonical(schema)
-        return self._find_reasons(self._state.level_of(subject), schema.type, parsed, versions)
+        level = self._state.level_of(subject)
+        return self._find_reasons(level, schema.type, self.parse(schema), versions)
+
+    def serialize(self, schema: Schema) -> Schema:
+        """The schema with the text of the format `serialized`, if its type has one. Raises RegistryError."""
+        found = FORMATS.get(schema.type)
+        if found is None or found.serialize is None:
+            return schema
+        return schema._replace(text=found.serialize(self.parse(schema)))
 
     def _find_reasons(
         self, level: str, kind: str, parsed: ParsedSchema, versions: Iterable[SubjectVersion]

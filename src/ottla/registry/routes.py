@@ -81,7 +81,7 @@ class Routes:
     def get_schema(self, request: Request) -> object:
         """GET /schemas/ids/{id}"""
         schema = self._schema_of(request)
-        answer = _describe_schema(schema) | {"guid": schema.guid}
+        answer = self._describe_as_asked(request, schema) | {"guid": schema.guid}
         if request.is_set("fetchMaxId"):
             answer["maxId"] = self._state.next_id(request.context) - 1
         return answer
@@ -117,7 +117,12 @@ class Routes:
         schema = self._state.schema_of_guid(request.path["guid"])
         if schema is None:
             raise errors.schema_not_found()
-        return _describe_schema(schema) | {"guid": schema.guid}
+        return self._describe_as_asked(request, schema) | {"guid": schema.guid}
+
+    def _describe_as_asked(self, request: Request, schema: Schema) -> dict[str, object]:
+        """The schema, in the format that the parameter `format` names."""
+        is_serialized = request.query.get("format") == "serialized"
+        return _describe_schema(self._registration.serialize(schema) if is_serialized else schema)
 
     def _schema_of(self, request: Request) -> Schema:
         schema = self._state.schema_of_id(request.context, request.id)
@@ -150,7 +155,8 @@ class Routes:
 
     def get_version(self, request: Request) -> object:
         """GET /subjects/{subject}/versions/{version}"""
-        return _describe_version(self._version_of(request))
+        found = self._version_of(request)
+        return _describe_version(found) | self._describe_as_asked(request, found.schema)
 
     def get_version_text(self, request: Request) -> object:
         """GET /subjects/{subject}/versions/{version}/schema"""
@@ -165,7 +171,8 @@ class Routes:
     def find_schema(self, request: Request) -> object:
         """POST /subjects/{subject}"""
         schema = _new_schema(request.body).schema
-        return _describe_version(self._registration.find(request.subject, schema, deleted=request.is_set("deleted")))
+        found = self._registration.find(request.subject, schema, deleted=request.is_set("deleted"))
+        return _describe_version(found) | self._describe_as_asked(request, found.schema)
 
     def register(self, request: Request) -> object:
         """POST /subjects/{subject}/versions"""

@@ -1,7 +1,8 @@
 """Decodes messages that begin with the indexes of their type, as Confluent's serializers write them.
 
 Zone: pure. The indexes are zigzag varints: their count, and then the place of the message in the file, of the next one
-in that message, and so on. A single byte 0 means the first message of the file.
+in that message, and so on. The messages that fields of type map make count as the descriptor has them. A
+single byte 0 means the first message of the file.
 Source: Confluent's documentation, "Wire format".
 """
 
