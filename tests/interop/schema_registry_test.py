@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -26,9 +27,12 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
 from testbench.registry import RegistryProcess
+
+from ottla.schemas.protobuf.schema import ProtobufSchema
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -121,6 +125,77 @@ def test_the_json_serializers_round_trip(client: SchemaRegistryClient) -> None:
     written = JSONSerializer(PERSON, client)({"name": "Ada"}, context)
     assert written is not None
     assert JSONDeserializer(PERSON, schema_registry_client=client)(written, context) == {"name": "Ada"}
+
+
+MONEY = 'syntax = "proto3"; package bank; message Money { int64 cents = 1; }'
+INVOICE = """syntax = "proto3"; package shop; import "bank/money.proto"; import "google/protobuf/timestamp.proto";
+    message Unused {}
+    message Invoice { bank.Money total = 1; google.protobuf.Timestamp at = 2; map<string, int32> pieces = 3;
+      message Line { string text = 1; } }"""
+
+
+def _classes() -> tuple[Any, Any]:
+    """The classes of the messages shop.Invoice and shop.Invoice.Line, as protoc would make them."""
+    pool = ProtobufSchema(INVOICE, {"bank/money.proto": MONEY}).pool
+    names = ("shop.Invoice", "shop.Invoice.Line")
+    invoice, line = (GetMessageClass(pool.FindMessageTypeByName(name)) for name in names)
+    return invoice, line
+
+
+def test_the_protobuf_serializers_round_trip(client: SchemaRegistryClient) -> None:
+    """References are registered by the serializer; the deserializer asks for the format `serialized`."""
+    protobuf = pytest.importorskip("confluent_kafka.schema_registry.protobuf")
+    context = SerializationContext("invoices", MessageField.VALUE)
+    for made, values in zip(_classes(), ({"total": {"cents": 5}, "pieces": {"a": 1}}, {"text": "x"}), strict=True):
+        value = made(**values)
+        written = protobuf.ProtobufSerializer(made, client)(value, context)
+        read = protobuf.ProtobufDeserializer(made, schema_registry_client=client)(written, context)
+        assert read.SerializeToString() == value.SerializeToString()
+    assert client.get_latest_version("invoices-value").version == 1
+    assert [each.name for each in client.get_latest_version("invoices-value").schema.references] == ["bank/money.proto"]
+
+
+def test_a_text_is_found_by_the_descriptor_of_a_serializer(client: SchemaRegistryClient) -> None:
+    """Schemas are registered as texts by a build; serializers that may not register look for theirs."""
+    protobuf = pytest.importorskip("confluent_kafka.schema_registry.protobuf")
+    invoice, _ = _classes()
+    client.register_schema("bank/money.proto", Schema(MONEY, "PROTOBUF"))
+    number = client.get_latest_version("bank/money.proto").version
+    reference = SchemaReference("bank/money.proto", "bank/money.proto", number)
+    registered = client.register_schema("texts-value", Schema(INVOICE, "PROTOBUF", [reference]))
+    assert client.get_schema(registered).schema_str == INVOICE
+    serialize = protobuf.ProtobufSerializer(invoice, client, {"auto.register.schemas": False})
+    written = serialize(invoice(total={"cents": 1}), SerializationContext("texts", MessageField.VALUE))
+    assert written[1:5] == registered.to_bytes(4)
+    changed = INVOICE.replace("map<string, int32>", "map<string, string>")
+    with pytest.raises(SchemaRegistryError) as refused:
+        client.register_schema("texts-value", Schema(changed, "PROTOBUF", [reference]))
+    assert refused.value.http_status_code == 409
+    assert "FIELD_SCALAR_KIND_CHANGED" in str(refused.value)
+
+
+def test_consume_shows_messages_of_protobuf(bootstrap: str, registry: RegistryProcess) -> None:
+    """With the id in the prefix, and with the guid and the indexes of the message in a header."""
+    protobuf = pytest.importorskip("confluent_kafka.schema_registry.protobuf")
+    topic = "protobuf-decoded"
+    invoice, line = _classes()
+    context = SerializationContext(topic, MessageField.VALUE, [])
+    with client_of(registry) as client:
+        first = protobuf.ProtobufSerializer(invoice, client)(invoice(total={"cents": 7}, pieces={"a": 1}), context)
+        in_header = {"schema.id.serializer": header_schema_id_serializer}
+        second = protobuf.ProtobufSerializer(line, client, in_header)(line(text="ä"), context)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, first)
+    producer.produce(topic, second, headers=context.headers)
+    producer.produce(topic, first[:5] + b"\x02\x7fno such message")
+    assert producer.flush(180) == 0
+    command = [sys.executable, "-m", "ottla", "consume", topic, "-b", bootstrap, "--from-beginning", "--exit-at-end"]
+    shown = subprocess.run([*command, "--schema-registry", registry.url], capture_output=True, timeout=180, check=False)
+    assert shown.returncode == 0, shown.stderr.decode()
+    lines = shown.stdout.splitlines()
+    assert [json.loads(each) for each in lines[:2]] == [{"total": {"cents": "7"}, "pieces": {"a": 1}}, {"text": "ä"}]
+    assert lines[2].endswith(b"no such message")
+    assert b"no message with the indexes" in shown.stderr
 
 
 def test_registries_take_turns_and_a_killed_one_loses_nothing(bootstrap: str, tmp_path: Path) -> None:

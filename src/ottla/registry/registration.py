@@ -21,6 +21,8 @@ MAX_REFERENCES: Final = 100
 """Most schemas that one schema refers to, those that it reaches through others included."""
 PARSED_MAX: Final = 1_000
 """Most parsed schemas that are kept."""
+PARSED_CHARACTERS: Final = 32 * 1024 * 1024
+"""Most characters of their texts."""
 
 
 class Decision(NamedTuple):
@@ -47,6 +49,7 @@ class Registration:
         self._state = state
         self._parsed: dict[Schema, ParsedSchema] = {}
         """Schemas without references that were parsed lately."""
+        self._parsed_characters = 0
 
     def parse(self, schema: Schema) -> ParsedSchema:
         """Parse a schema, with those that it refers to. Raises RegistryError."""
@@ -58,10 +61,15 @@ class Registration:
         except InvalidSchema as error:
             raise errors.invalid_schema(error) from error
         if not schema.references:
-            if len(self._parsed) >= PARSED_MAX:
-                self._parsed.clear()
-            self._parsed[schema] = parsed
+            self._keep_parsed(schema, parsed)
         return parsed
+
+    def _keep_parsed(self, schema: Schema, parsed: ParsedSchema) -> None:
+        self._parsed_characters += len(schema.text)
+        if len(self._parsed) >= PARSED_MAX or self._parsed_characters > PARSED_CHARACTERS:
+            self._parsed.clear()
+            self._parsed_characters = len(schema.text)
+        self._parsed[schema] = parsed
 
     def _texts_of(self, references: Iterable[Reference]) -> list[NamedText]:
         """The referred schemas, each once and after those that it refers to."""

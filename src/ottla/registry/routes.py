@@ -81,14 +81,14 @@ class Routes:
     def get_schema(self, request: Request) -> object:
         """GET /schemas/ids/{id}"""
         schema = self._schema_of(request)
-        answer = self._describe_as_asked(request, schema) | {"guid": schema.guid}
+        answer = _describe_schema(self._format_schema(request, schema)) | {"guid": schema.guid}
         if request.is_set("fetchMaxId"):
             answer["maxId"] = self._state.next_id(request.context) - 1
         return answer
 
     def get_schema_text(self, request: Request) -> object:
         """GET /schemas/ids/{id}/schema"""
-        return Raw(self._schema_of(request).text)
+        return Raw(self._format_schema(request, self._schema_of(request)).text)
 
     def get_users(self, request: Request) -> object:
         """GET /schemas/ids/{id}/versions"""
@@ -117,12 +117,11 @@ class Routes:
         schema = self._state.schema_of_guid(request.path["guid"])
         if schema is None:
             raise errors.schema_not_found()
-        return self._describe_as_asked(request, schema) | {"guid": schema.guid}
+        return _describe_schema(self._format_schema(request, schema)) | {"guid": schema.guid}
 
-    def _describe_as_asked(self, request: Request, schema: Schema) -> dict[str, object]:
-        """The schema, in the format that the parameter `format` names."""
-        is_serialized = request.query.get("format") == "serialized"
-        return _describe_schema(self._registration.serialize(schema) if is_serialized else schema)
+    def _format_schema(self, request: Request, schema: Schema) -> Schema:
+        """The schema, with its text in the format that the parameter `format` names."""
+        return self._registration.serialize(schema) if request.query.get("format") == "serialized" else schema
 
     def _schema_of(self, request: Request) -> Schema:
         schema = self._state.schema_of_id(request.context, request.id)
@@ -156,11 +155,11 @@ class Routes:
     def get_version(self, request: Request) -> object:
         """GET /subjects/{subject}/versions/{version}"""
         found = self._version_of(request)
-        return _describe_version(found) | self._describe_as_asked(request, found.schema)
+        return _describe_version(found) | _describe_schema(self._format_schema(request, found.schema))
 
     def get_version_text(self, request: Request) -> object:
         """GET /subjects/{subject}/versions/{version}/schema"""
-        return Raw(self._version_of(request).schema.text)
+        return Raw(self._format_schema(request, self._version_of(request).schema).text)
 
     def get_referrers(self, request: Request) -> object:
         """GET /subjects/{subject}/versions/{version}/referencedby"""
@@ -172,7 +171,7 @@ class Routes:
         """POST /subjects/{subject}"""
         schema = _new_schema(request.body).schema
         found = self._registration.find(request.subject, schema, deleted=request.is_set("deleted"))
-        return _describe_version(found) | self._describe_as_asked(request, found.schema)
+        return _describe_version(found) | _describe_schema(self._format_schema(request, found.schema))
 
     def register(self, request: Request) -> object:
         """POST /subjects/{subject}/versions"""

@@ -92,12 +92,13 @@ class _Comparison:
     def _compare_messages(self, reader: _Side, writer: _Side, path: str) -> Iterator[Incompatibility]:
         new, old = _Fields(reader), _Fields(writer)
         yield from _compare_oneofs(new, old, path)
+        dropped = _find_dropped_oneofs(new, old)
         for number in sorted({*new.by_number, *old.by_number}):
             self._count += 1
             if self._count > MAX_COMPARISONS:
                 raise InvalidSchema(f"comparing the schemas takes more than {MAX_COMPARISONS:,} steps")
             if number not in new.by_number:
-                yield from _compare_removed(new, old, number, path)
+                yield from _compare_removed(old, number, dropped, path)
             elif number in old.by_number:
                 yield from self._compare_fields(new, old, number, new.path_of(number, path))
             elif new.by_number[number].label == REQUIRED:
@@ -216,11 +217,16 @@ class _Fields:
         return f"{path}/{number}" if oneof is None else f"{path}/{oneof}/{number}"
 
 
-def _compare_removed(new: _Fields, old: _Fields, number: int, path: str) -> Iterator[Incompatibility]:
-    """Compare a field that the reader does not have. A oneof that it has nothing of may be removed as a whole."""
-    oneof = old.oneof_of.get(number)
-    if oneof is not None:
-        if oneof in new.oneofs or any(each in new.by_number for each in old.oneofs[oneof]):
+def _find_dropped_oneofs(new: _Fields, old: _Fields) -> set[str]:
+    """Oneofs of the writer that the reader has nothing of: they may be removed as a whole."""
+    kept = {old.oneof_of[number] for number in new.by_number if number in old.oneof_of}
+    return old.oneofs.keys() - new.oneofs.keys() - kept
+
+
+def _compare_removed(old: _Fields, number: int, dropped: set[str], path: str) -> Iterator[Incompatibility]:
+    """Compare a field that the reader does not have."""
+    if number in old.oneof_of:
+        if old.oneof_of[number] not in dropped:
             yield _report("ONEOF_FIELD_REMOVED", old.path_of(number, path))
     elif old.by_number[number].label == REQUIRED:
         yield _report("REQUIRED_FIELD_REMOVED", f"{path}/{number}")
