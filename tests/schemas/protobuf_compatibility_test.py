@@ -235,7 +235,7 @@ def _fill(message: Any, depth: int = 0) -> None:
         if field.message_type is None:
             value = {field.CPPTYPE_STRING: "x", field.CPPTYPE_BOOL: True}.get(field.cpp_type, 1)
             value = value.encode() if field.type == field.TYPE_BYTES else value
-            if field.is_repeated:
+            if hasattr(getattr(message, field.name), "append"):
                 getattr(message, field.name).append(value)
             else:
                 setattr(message, field.name, value)

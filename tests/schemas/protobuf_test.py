@@ -50,7 +50,7 @@ def without_features(file: FileDescriptorProto) -> FileDescriptorProto:
                         value.ClearField(option.name)
                 if not value.ListFields():
                     each.ClearField("options")
-            left += value if field.is_repeated else [value]
+            left += value if hasattr(value, "append") else [value]
     return file
 
 

@@ -125,7 +125,7 @@ def _options(options: Any) -> Iterator[str]:
     for field, value in options.ListFields():
         if field.name == "map_entry" or field.message_type is not None or field.is_extension:
             continue
-        for each in value if field.is_repeated else [value]:
+        for each in value if hasattr(value, "append") else [value]:
             if field.enum_type is not None:
                 yield f"{field.name} = {field.enum_type.values_by_number[each].name}"
             elif isinstance(each, bool):

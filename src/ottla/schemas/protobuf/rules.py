@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from ottla.schemas.errors import InvalidSchema
-from ottla.schemas.protobuf.names import Names, definitions_of
+from ottla.schemas.protobuf.names import Names, definitions_of, join_names
 from ottla.schemas.protobuf.options import ENUM, MESSAGE, TYPE_NUMBERS
 from ottla.schemas.protobuf.parser import MAX_LEVELS, MAX_NUMBER
 
@@ -35,10 +35,11 @@ def check_syntax(file: Any) -> None:
 def check_rules(file: Any, names: Names) -> None:
     """Check a file. Raises InvalidSchema."""
     is_proto3 = file.syntax == "proto3"
-    maps = set()
+    maps, values = set(), set[str]()
     for each in definitions_of(file):
         if each.is_enum:
             _check_enum(each.proto, each.name, is_proto3=is_proto3)
+            _check_value_names(each.proto, each.name.rpartition(".")[0], values)
             continue
         _check_message(each.proto, each.name, is_proto3=is_proto3)
         maps |= {field.type_name for field in each.proto.field if field.label == REPEATED and field.type == MESSAGE}
@@ -143,6 +144,14 @@ def _check_enum(enum: Any, name: str, *, is_proto3: bool) -> None:
     ranges = sorted((each.start, each.end + 1, "reserved") for each in enum.reserved_range)
     _require(all(begin < end for begin, end, _ in ranges), f"{name} has a range that ends before it begins")
     _check_ranges(ranges, sorted(seen), seen, name)
+
+
+def _check_value_names(enum: Any, scope: str, seen: set[str]) -> None:
+    """Check that values of enums in one scope have different names: they are names of the scope itself."""
+    for value in enum.value:
+        name = join_names(scope, value.name)
+        _require(name not in seen, f"two values of enums have the name {name}")
+        seen.add(name)
 
 
 def _require(holds: object, message: str) -> None:
