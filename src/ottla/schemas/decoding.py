@@ -33,7 +33,7 @@ def make_decoder(kind: str, text: str, references: Sequence[tuple[str, str]] = (
 
 
 def _avro_decoder(schema: AvroSchema) -> Decode:
-    _refuse_empty_items(schema)
+    refuse_empty_items(schema)
 
     def decode(payload: bytes) -> Any:
         source = io.BytesIO(payload)
@@ -48,7 +48,7 @@ def _avro_decoder(schema: AvroSchema) -> Decode:
     return decode
 
 
-def _refuse_empty_items(schema: AvroSchema) -> None:
+def refuse_empty_items(schema: AvroSchema) -> None:
     """Refuse arrays of items that take no bytes: a few bytes of payload would make any number of them.
 
     Raises InvalidSchema.
