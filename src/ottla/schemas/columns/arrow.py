@@ -131,12 +131,12 @@ class _Read:
         parts = [self.array_of(each) for each in column.parts]
         names = [self._columns[each].name for each in column.parts]
         fields = [pa.field(name, part.type) for name, part in zip(names, parts, strict=True)]
-        return pa.Array.from_buffers(pa.struct(fields), rows.count, [rows.bitmap], children=parts)
+        return pa.Array.from_buffers(pa.struct(fields), rows.length, [rows.bitmap], children=parts)
 
     def make_array(self, column: Column, rows: _Rows) -> pa.Array:
         """`array`."""
         items = self.array_of(column.parts[0])
-        return pa.Array.from_buffers(pa.list_(items.type), rows.count, [rows.bitmap, rows.offsets()], children=[items])
+        return pa.Array.from_buffers(pa.list_(items.type), rows.length, [rows.bitmap, rows.offsets()], children=[items])
 
     def make_map(self, column: Column, rows: _Rows) -> pa.Array:
         """`map`."""
@@ -144,13 +144,13 @@ class _Read:
         fields = [pa.field("key", keys.type, nullable=False), pa.field("value", values.type)]
         entries = pa.StructArray.from_arrays([keys, values], fields=fields)
         kind = pa.map_(keys.type, values.type)
-        return pa.Array.from_buffers(kind, rows.count, [rows.bitmap, rows.offsets()], children=[entries])
+        return pa.Array.from_buffers(kind, rows.length, [rows.bitmap, rows.offsets()], children=[entries])
 
     def _gather(self, kind: pa.DataType, rows: _Rows) -> pa.Array:
         offsets = np.concatenate([[0], np.cumsum(rows.lengths)]).astype(np.int64)
         into = np.empty(int(offsets[-1]), np.uint8)
         gather_bytes(self._data, rows.slots, rows.lengths, offsets, into)
-        return pa.Array.from_buffers(kind, rows.count, [rows.bitmap, pa.py_buffer(offsets), pa.py_buffer(into)])
+        return pa.Array.from_buffers(kind, rows.length, [rows.bitmap, pa.py_buffer(offsets), pa.py_buffer(into)])
 
 
 class _Rows(NamedTuple):
@@ -160,11 +160,11 @@ class _Rows(NamedTuple):
     lengths: Ints
     bitmap: Any
     """Arrow's buffer of valid rows; None: all are."""
-    count: int
+    length: int
 
     def as_array(self, kind: pa.DataType, values: Any) -> pa.Array:
         """An array of a type of fixed width."""
-        return pa.Array.from_buffers(kind, self.count, [self.bitmap, pa.py_buffer(np.ascontiguousarray(values))])
+        return pa.Array.from_buffers(kind, self.length, [self.bitmap, pa.py_buffer(np.ascontiguousarray(values))])
 
     def offsets(self) -> Any:
         """Arrow's buffer of a list's offsets, of its ends."""
@@ -172,7 +172,7 @@ class _Rows(NamedTuple):
 
 
 _MAKERS: Final[dict[str, Callable[[_Read, Column, _Rows], pa.Array]]] = {
-    "null": lambda _, __, rows: pa.nulls(rows.count),
+    "null": lambda _, __, rows: pa.nulls(rows.length),
     "boolean": lambda _, __, rows: rows.as_array(
         pa.bool_(), np.packbits(rows.slots.astype(np.uint8), bitorder="little")
     ),

@@ -6,15 +6,27 @@ record that was not written with the schema gets a null row, and is marked.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
 
-import numba
 import numpy as np
+import numpy.typing as npt
+from numba import int64, njit, uint64
 
 from ottla.schemas.columns.program import Step
 
-Ints = np.ndarray[Any, np.dtype[np.int64]]
-Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Ints = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Compile(Protocol):
+    """The type of `njit(...)`, for the type checker: numba publishes no types."""
+
+    def __call__(self, function: F, /) -> F: ...
+
+
+_compiled: _Compile = njit(cache=True, nogil=True)
 MAX_LOOPS = 128
 """Arrays and maps within one another."""
 
@@ -25,26 +37,26 @@ _JUMP, _OPEN, _BLOCK, _ITEM = int(Step.JUMP), int(Step.OPEN), int(Step.BLOCK), i
 _STRING = int(Step.STRING)
 
 
-@numba.njit(cache=True)
+@_compiled
 def read_varint(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     """A zigzag varint of at most ten bytes, and the position after it; position -1: there is none."""
-    found = np.uint64(0)
-    shift = np.uint64(0)
+    found: int = uint64(0)
+    shift: int = uint64(0)
     while pos < stop:
-        byte = np.uint64(data[pos])
+        byte: int = uint64(data[pos])
         pos += 1
         if shift == 63 and byte > 1:
             return 0, -1
-        found |= (byte & np.uint64(0x7F)) << shift
+        found |= (byte & uint64(0x7F)) << shift
         if byte < 0x80:
-            return np.int64(found >> np.uint64(1)) ^ -np.int64(found & np.uint64(1)), pos
-        shift += np.uint64(7)
+            return int64(found >> uint64(1)) ^ -int64(found & uint64(1)), pos
+        shift += uint64(7)
         if shift > 63:
             return 0, -1
     return 0, -1
 
 
-@numba.njit(cache=True)
+@_compiled
 def is_utf8(data: Bytes, pos: int, stop: int) -> bool:
     """Whether bytes are UTF-8: no surrogates, nothing overlong, nothing above U+10FFFF (Unicode 15, table 3-7)."""
     while pos < stop:
@@ -66,7 +78,7 @@ def is_utf8(data: Bytes, pos: int, stop: int) -> bool:
     return True
 
 
-@numba.njit(cache=True)
+@_compiled
 def fill_nulls(
     begin: int, end: int, layout: Ints, counts: Ints, bases: Ints, slots: Ints, lengths: Ints, valid: Bytes, fills: bool
 ) -> None:
@@ -83,10 +95,11 @@ def fill_nulls(
         column = layout[column, 0] if is_list else column + 1
 
 
-@numba.njit(cache=True)
+@_compiled
 def read_value(step: int, argument: int, data: Bytes, pos: int, stop: int) -> tuple[int, int, int]:
     """The slot of a value, its length, and the position after it; position -1: it is not one of this step."""
-    value, length = np.int64(0), np.int64(0)
+    value: int = int64(0)
+    length: int = int64(0)
     if step in (_LONG, _INT, _ENUM):
         value, pos = read_varint(data, pos, stop)
         low, high = -(2**31) if step == _INT else 0, argument if step == _ENUM else 2**31
@@ -102,16 +115,16 @@ def read_value(step: int, argument: int, data: Bytes, pos: int, stop: int) -> tu
         if size > stop - pos:
             return value, length, -1
         for at in range(size):
-            value |= np.int64(data[pos + at]) << (8 * at)
+            value |= int64(data[pos + at]) << (8 * at)
         return value, length, pos + size
     if step == _BOOLEAN:
-        return (np.int64(data[pos]), length, pos + 1) if pos < stop and data[pos] <= 1 else (value, length, -1)
+        return (int64(data[pos]), length, pos + 1) if pos < stop and data[pos] <= 1 else (value, length, -1)
     if step == _FIXED:
         return pos, argument, pos + argument if argument <= stop - pos else -1
     return value, length, pos  # a struct and a null have no bytes
 
 
-@numba.njit(cache=True)
+@_compiled
 def read_block(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     """The number of items of a list's next block, and the position of the first; position -1: there is no block."""
     count, pos = read_varint(data, pos, stop)
@@ -124,7 +137,7 @@ def read_block(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     return count, pos if pos >= 0 and 0 <= count <= stop - pos else -1
 
 
-@numba.njit(cache=True)
+@_compiled
 def add_row(
     column: int, is_valid: bool, value: int, length: int, counts: Ints, bases: Ints, slots: Ints, lengths: Ints,
     valid: Bytes, fills: bool,
@@ -138,7 +151,7 @@ def add_row(
     counts[column] += 1
 
 
-@numba.njit(cache=True)
+@_compiled
 def read_record(
     code: Ints, branches: Ints, layout: Ints, data: Bytes, pos: int, stop: int, left: Ints, counts: Ints, bases: Ints,
     slots: Ints, lengths: Ints, valid: Bytes, fills: bool,
@@ -178,7 +191,7 @@ def read_record(
     return False
 
 
-@numba.njit(cache=True)
+@_compiled
 def run_program(
     code: Ints, branches: Ints, layout: Ints, data: Bytes, spans: Ints, counts: Ints, bases: Ints, slots: Ints,
     lengths: Ints, valid: Bytes, bad: Bytes, fills: bool,
@@ -205,7 +218,7 @@ def run_program(
         fill_nulls(0, columns, layout, counts, bases, slots, lengths, valid, fills)
 
 
-@numba.njit(cache=True)
+@_compiled
 def gather_bytes(data: Bytes, starts: Ints, lengths: Ints, offsets: Ints, into: Bytes) -> None:
     """Copy pieces of the data one after the other; `offsets` are their sums of lengths."""
     for row in range(starts.size):
