@@ -26,6 +26,8 @@ class _Compile(Protocol):
     def __call__(self, function: F, /) -> F: ...
 
 
+_inlined: _Compile = njit(inline="always")
+"""A call passes seven numbers for each array."""
 _compiled: _Compile = njit(cache=True, nogil=True)
 MAX_LOOPS = 128
 """Arrays and maps within one another."""
@@ -95,7 +97,7 @@ def fill_nulls(
         column = layout[column, 0] if is_list else column + 1
 
 
-@_compiled
+@_inlined
 def read_value(step: int, argument: int, data: Bytes, pos: int, stop: int) -> tuple[int, int, int]:
     """The slot of a value, its length, and the position after it; position -1: it is not one of this step."""
     value: int = int64(0)
@@ -124,7 +126,7 @@ def read_value(step: int, argument: int, data: Bytes, pos: int, stop: int) -> tu
     return value, length, pos  # a struct and a null have no bytes
 
 
-@_compiled
+@_inlined
 def read_block(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     """The number of items of a list's next block, and the position of the first; position -1: there is no block."""
     count, pos = read_varint(data, pos, stop)
@@ -137,7 +139,7 @@ def read_block(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     return count, pos if pos >= 0 and 0 <= count <= stop - pos else -1
 
 
-@_compiled
+@_inlined
 def add_row(
     column: int, is_valid: bool, value: int, length: int, counts: Ints, bases: Ints, slots: Ints, lengths: Ints,
     valid: Bytes, fills: bool,
@@ -207,7 +209,8 @@ def run_program(
     saved = np.zeros(columns, np.int64)
     left = np.zeros(MAX_LOOPS, np.int64)
     for row in range(spans.shape[0]):
-        saved[:] = counts
+        for column in range(columns):
+            saved[column] = counts[column]
         pos, stop = spans[row, 0], spans[row, 1]
         # A record that was found bad while rows were counted has no room for the rows before its end.
         if pos >= 0 and bad[row] == 0:

@@ -176,8 +176,9 @@ class _Compiler:
     def _add_branch(self, name: str, branch: Any, number: int, above: tuple[int, ...]) -> _Branch:
         if self._schema.resolve(branch) == "null":
             return _Branch(-1, self.add_step(Step.FILL), -1, self.add_step(Step.JUMP))
-        if number >= 0:
-            self.add_step(Step.STRUCT, number)
+        if number < 0:  # the only one that is written: there are no others to fill
+            return _Branch(self.add_part(name, branch, above), -1, -1, self.add_step(Step.JUMP))
+        self.add_step(Step.STRUCT, number)
         before = self.add_step(Step.FILL)
         part = self.add_part(name, branch, above)
         return _Branch(part, before, self.add_step(Step.FILL), self.add_step(Step.JUMP))
@@ -189,7 +190,7 @@ class _Compiler:
             code[each.jump] = (Step.JUMP, 0, 0, end)
             if each.part < 0:
                 code[each.before] = (Step.FILL, number if number >= 0 else first, last, 0)
-            else:
+            elif each.before >= 0:
                 code[each.before] = (Step.FILL, first, each.part, 0)
                 code[each.after] = (Step.FILL, self.program.columns[each.part].end, last, 0)
 
