@@ -15,7 +15,7 @@ from ottla.schemas.errors import Incompatibility, InvalidSchema
 
 MAX_COMPARISONS: Final = 100_000
 """Maximum number of pairs of nodes; two unions of a thousand branches have a million."""
-_PROMOTED: Final = {
+PROMOTED: Final = {
     "long": ("int",),
     "float": ("int", "long"),
     "double": ("int", "long", "float"),
@@ -93,16 +93,13 @@ class _Comparison:
 
 def _find_type_mismatch(reader: Any, writer: Any, path: str) -> Iterator[Incompatibility]:
     kind, other = type_of(reader), type_of(writer)
-    if kind != other and other not in _PROMOTED.get(kind, ()):
+    if kind != other and other not in PROMOTED.get(kind, ()):
         text = f"The type (path {path or '/'!r}) of a field in the reader's schema is {kind}, in the writer's {other}"
         yield Incompatibility("TYPE_MISMATCH", path or "/", text)
 
 
 def _find_name_mismatch(reader: Any, writer: Any, path: str) -> Iterator[Incompatibility]:
-    """Names are equal without their namespaces, or the writer's full name is an alias of the reader's type."""
-    namespace = reader["name"].rpartition(".")[0]
-    aliases = {name if "." in name or not namespace else f"{namespace}.{name}" for name in reader.get("aliases", ())}
-    if _short_name(reader) != _short_name(writer) and writer["name"] not in aliases:
+    if not has_name(reader, writer["name"]):
         text = f"The name of the type (path {path or '/'!r}) is {reader['name']!r}, in the writer's {writer['name']!r}"
         yield Incompatibility("NAME_MISMATCH", f"{path}/name", text)
 
@@ -135,5 +132,9 @@ def _describe(node: Any) -> str:
     return "a union" if isinstance(node, list) else str(node)
 
 
-def _short_name(node: Any) -> str:
-    return str(node["name"].rpartition(".")[2])
+def has_name(reader: Any, written: str) -> bool:
+    """Whether a reader's named type reads a writer's of that name: equal without namespaces, or the full name is an
+    alias of the reader's."""
+    namespace = reader["name"].rpartition(".")[0]
+    aliases = {name if "." in name or not namespace else f"{namespace}.{name}" for name in reader.get("aliases", ())}
+    return bool(reader["name"].rpartition(".")[2] == written.rpartition(".")[2] or written in aliases)

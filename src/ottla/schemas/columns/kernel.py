@@ -17,6 +17,8 @@ from ottla.schemas.columns.program import Step
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -227,3 +229,42 @@ def gather_bytes(data: Bytes, starts: Ints, lengths: Ints, offsets: Ints, into: 
     for row in range(starts.size):
         begin, size = starts[row], lengths[row]
         into[offsets[row] : offsets[row] + size] = data[begin : begin + size]
+
+
+@_compiled
+def find_not_utf8(data: Bytes, starts: Ints, lengths: Ints, found: Bools) -> None:
+    """Mark the pieces of the data that are not UTF-8."""
+    for row in range(starts.size):
+        found[row] = not is_utf8(data, starts[row], starts[row] + lengths[row])
+
+
+@_compiled
+def fill_decimals(
+    data: Bytes, starts: Ints, lengths: Ints, valid: Bytes, limit_high: int, limit_low: int, words: Words, bad: Bools
+) -> None:
+    """Big-endian numbers of any length, two's complement, as words of 128 bits (the low one first).
+
+    bad: marks those whose magnitude is not below the limit, which is two words, too.
+    """
+    for row in range(starts.size):
+        if valid[row] == 0:
+            continue
+        begin, end = starts[row], starts[row] + lengths[row]
+        sign: int = uint64(0)
+        if end > begin and data[begin] >= 0x80:
+            sign = ~uint64(0)
+        high: int = sign
+        low: int = sign
+        for at in range(begin, end):
+            if high >> uint64(56) != sign & uint64(0xFF):  # a digit would be lost
+                bad[row] = True
+            high = (high << uint64(8)) | (low >> uint64(56))
+            low = (low << uint64(8)) | uint64(data[at])
+        words[row, 0], words[row, 1] = low, high
+        if high >> uint64(63) != sign & uint64(1):
+            bad[row] = True
+        if sign != 0:
+            low = ~low + uint64(1)
+            high = ~high + uint64(1 if low == 0 else 0)
+        if high > limit_high or (high == limit_high and low >= limit_low):
+            bad[row] = True
