@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from ottla.client.schema_registry import RegistryRequestError, SchemaRegistry
+from ottla.client.schemas.registry import RegistryRequestError, SchemaRegistry
 
 
 class Answers:

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.schemas.avro_compatibility_test import SHAPES, named, values_of
 
 from ottla.schemas.avro import AvroSchema
-from ottla.schemas.columns import arrow
-from ottla.schemas.columns.arrow import AvroColumns
+from ottla.schemas.columns import avro
+from ottla.schemas.columns.avro import AvroColumns
 from ottla.schemas.errors import InvalidSchema
 
 pytestmark = pytest.mark.slow  # numba compiles the loops once
@@ -191,6 +191,6 @@ def test_few_bytes_do_not_make_many_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     schema = {"type": "array", "items": ["null", wide]}
     (payload,) = written(schema, [None] * 1000)
     assert decoded(schema, [payload]) == [[None] * 1000]
-    monkeypatch.setattr(arrow, "ROWS_MAX", 100_000)
+    monkeypatch.setattr(avro, "ROWS_MAX", 100_000)
     with pytest.raises(InvalidSchema, match="decode fewer at a time"):
         decoded(schema, [payload])

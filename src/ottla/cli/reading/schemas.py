@@ -14,7 +14,7 @@ from typing import Any
 
 from ottla.cli.options import print_note
 from ottla.cli.views.record_text import Headers, Shown, bytes_to_json
-from ottla.client.schema_registry import RegistryRequestError, SchemaRegistry
+from ottla.client.schemas.registry import RegistryRequestError, SchemaRegistry
 from ottla.schemas.decoding import Decode, make_decoder
 from ottla.schemas.errors import InvalidPayload, InvalidSchema
 from ottla.schemas.framing import read_framing

@@ -103,9 +103,9 @@ class ArrayMaker:
 
     def _make_decimal(self, output: Output, rows: Rows) -> Made:
         limit = 10**output.type.precision
+        limit_words = np.array([limit & (2**64 - 1), limit >> 64], np.uint64)
         words, bad = np.zeros((len(rows.slots), 2), np.uint64), np.zeros(len(rows.slots), np.bool_)
-        high, low = np.uint64(limit >> 64), np.uint64(limit & (2**64 - 1))
-        fill_decimals(self._data, rows.slots, rows.lengths, rows.valid, high, low, words, bad)
+        fill_decimals(self._data, rows.slots, rows.lengths, rows.valid, limit_words, words, bad)
         return rows._replace(valid=(rows.valid & ~bad).astype(np.uint8)).as_array(output.type, words), _if_any(bad)
 
     def make_string(self, output: Output, rows: Rows) -> Made:
@@ -170,7 +170,7 @@ class ArrayMaker:
         if not made:
             return pa.nulls(len(rows.slots), output.type), None
         bad: Mask | None = None
-        for each, (array, mask) in zip(output.parts, made, strict=True):
+        for each, (_, mask) in zip(output.parts, made, strict=True):
             bad = bad if mask is None else _either(bad, mask & (self._rows_of(each.column).valid == 1))
         return pc.coalesce(*(array for array, _ in made)), bad
 

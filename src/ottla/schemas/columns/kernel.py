@@ -240,11 +240,11 @@ def find_not_utf8(data: Bytes, starts: Ints, lengths: Ints, found: Bools) -> Non
 
 @_compiled
 def fill_decimals(
-    data: Bytes, starts: Ints, lengths: Ints, valid: Bytes, limit_high: int, limit_low: int, words: Words, bad: Bools
+    data: Bytes, starts: Ints, lengths: Ints, valid: Bytes, limit: Words, words: Words, bad: Bools
 ) -> None:
     """Big-endian numbers of any length, two's complement, as words of 128 bits (the low one first).
 
-    bad: marks those whose magnitude is not below the limit, which is two words, too.
+    bad: marks those whose magnitude is not below the limit.
     """
     for row in range(starts.size):
         if valid[row] == 0:
@@ -266,5 +266,5 @@ def fill_decimals(
         if sign != 0:
             low = ~low + uint64(1)
             high = ~high + uint64(1 if low == 0 else 0)
-        if high > limit_high or (high == limit_high and low >= limit_low):
+        if high > limit[1] or (high == limit[1] and low >= limit[0]):
             bad[row] = True

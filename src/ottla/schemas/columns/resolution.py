@@ -59,14 +59,12 @@ class _Resolution:
         found = [self._find_member(self._columns[each], members) for each in written]
         unread = tuple(each for each, at in zip(written, found, strict=True) if at < 0)
         branches = node if isinstance(node, list) else [node]
-        rest = {"is_required": len(members) == len(branches), "unread": unread}
         parts = [
             self._resolve_member([each for each, to in zip(written, found, strict=True) if to == at], number, member)
             for at, member in enumerate(members)
         ]
-        if len(members) == 1:
-            return Output("first", node, kind, number, (parts[0],), **rest)
-        return Output("union", node, kind, number, tuple(parts), **rest)
+        name = "first" if len(members) == 1 else "union"
+        return Output(name, node, kind, number, tuple(parts), len(members) == len(branches), unread)
 
     def _written(self, number: int) -> list[int]:
         """The columns of the types besides null that were written."""
@@ -74,8 +72,7 @@ class _Resolution:
         return column.parts if column.kind == "union" else [number] if column.kind != "null" else []
 
     def _find_member(self, column: Column, members: Sequence[Any]) -> int:
-        """The member that reads a column: one of its type, or else the first that it is promoted to; -1: there is none.
-        """
+        """The member that reads a column: one of its type, or else the first it is promoted to; -1: there is none."""
         nodes = [self._reader.resolve(each) for each in members]
         same = (at for at, each in enumerate(nodes) if _is_same(column, each))
         promoted = (at for at, each in enumerate(nodes) if column.kind in PROMOTED.get(type_of(each), ()))

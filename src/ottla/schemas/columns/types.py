@@ -128,10 +128,9 @@ def _bytes_default(_: AvroSchema, node: Any, default: Any) -> Any:
 
 
 def _record_default(schema: AvroSchema, node: Any, default: Any) -> Any:
-    return {
-        each["name"]: default_of(schema, each["type"], default[each["name"]] if each["name"] in default else each["default"])
-        for each in node["fields"]
-    }  # fmt: skip
+    # A field that the default leaves out has its own.
+    values = {each["name"]: default.get(each["name"], each.get("default")) for each in node["fields"]}
+    return {each["name"]: default_of(schema, each["type"], values[each["name"]]) for each in node["fields"]}
 
 
 def _array_default(schema: AvroSchema, node: Any, default: Any) -> Any:

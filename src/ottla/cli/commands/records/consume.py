@@ -150,7 +150,7 @@ def _make_decoder(options: _Options) -> Callable[[Shown], Shown] | None:
     if options.registry is None:
         return None
     from ottla.cli.reading.schemas import record_decoder
-    from ottla.client.schema_registry import SchemaRegistry
+    from ottla.client.schemas.registry import SchemaRegistry
 
     text = resolve_secrets({"config.providers": "file,env,dir", "--schema-registry": options.registry})
     return record_decoder(SchemaRegistry(str(text["--schema-registry"])))

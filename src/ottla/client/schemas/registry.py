@@ -10,7 +10,8 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ottla.client.errors import ClientError
@@ -21,6 +22,7 @@ MAX_REFERENCES: Final = 100
 _ANSWER_MAX: Final = 16 * 1024 * 1024
 """Most bytes of an answer."""
 _MEDIA_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+T = TypeVar("T")
 
 
 class RegistryRequestError(ClientError):
@@ -29,6 +31,11 @@ class RegistryRequestError(ClientError):
     def __init__(self, code: int, cause: str) -> None:
         super().__init__(cause)
         self.code = code
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether the same request may be answered later: there was no answer, or the registry failed (HTTP 5xx)."""
+        return self.code == 0 or str(self.code).startswith("5")
 
 
 class RegisteredSchema(NamedTuple):
@@ -60,20 +67,34 @@ class SchemaRegistry:
         self._tls = ssl.create_default_context(cafile=ca_file) if parts.scheme == "https" else None
         self._schemas: dict[int | str, RegisteredSchema] = {}
 
+    def find_version(self, subject: str, version: int | str = "latest") -> tuple[int, RegisteredSchema]:
+        """The id and the schema of a version of a subject. Raises RegistryRequestError."""
+        document = self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}")
+        return self._read(lambda: (int(document["id"]), self._read_schema(document)))
+
+    def register(self, subject: str, schema: RegisteredSchema) -> int:
+        """The id of a schema in a subject; registers it there, unless it is. Raises RegistryRequestError."""
+        if schema.references:
+            raise RegistryRequestError(0, "a schema with references is registered with their subjects and versions")
+        body = json.dumps({"schema": schema.text, "schemaType": schema.type}).encode()
+        document = self._ask(f"/subjects/{quote(subject, safe='')}/versions", body)
+        return self._read(lambda: int(document["id"]))
+
     def find_schema(self, name: int | str) -> RegisteredSchema:
         """The schema of an id or a guid. Raises RegistryRequestError."""
         found = self._schemas.get(name)
         if found is None:
             kind = "ids" if isinstance(name, int) else "guids"
             document = self._ask(f"/schemas/{kind}/{name}")
-            try:
-                found = self._schemas[name] = self._read_schema(document)
-            except (TypeError, KeyError, AttributeError, ValueError) as error:
-                cause = (
-                    f"the answer of the schema registry at {self._base} is no schema: {type(error).__name__}: {error}"
-                )
-                raise RegistryRequestError(0, cause) from error
+            found = self._schemas[name] = self._read(lambda: self._read_schema(document))
         return found
+
+    def _read(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            cause = f"the answer of the schema registry at {self._base} is no schema: {type(error).__name__}: {error}"
+            raise RegistryRequestError(0, cause) from error
 
     def _read_schema(self, document: Any) -> RegisteredSchema:
         texts: dict[str, str] = {}
@@ -91,8 +112,9 @@ class SchemaRegistry:
             self._collect_references(below, texts, asked)
             texts[each["name"]] = _text_of(below)
 
-    def _ask(self, path: str) -> Any:
-        request = urllib.request.Request(self._base + path, headers=self._headers)  # noqa: S310  # the scheme is checked
+    def _ask(self, path: str, body: bytes | None = None) -> Any:
+        headers = self._headers if body is None else {**self._headers, "Content-Type": _MEDIA_TYPE}
+        request = urllib.request.Request(self._base + path, body, headers)  # noqa: S310  # the scheme is checked
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:  # noqa: S310
                 return json.loads(answer.read(_ANSWER_MAX))

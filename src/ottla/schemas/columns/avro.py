@@ -5,7 +5,6 @@ Zone: pure. The types are those of `types`; `resolution` says which columns of t
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
@@ -13,23 +12,14 @@ import pyarrow as pa
 
 from ottla.schemas.avro import AvroSchema
 from ottla.schemas.columns.arrays import ArrayMaker
+from ottla.schemas.columns.formats import SchemaText
 from ottla.schemas.columns.kernel import Bytes, Ints, run_program
 from ottla.schemas.columns.program import compile_program
 from ottla.schemas.columns.resolution import resolve_columns
-from ottla.schemas.errors import InvalidSchema
+from ottla.schemas.columns.verdicts import TooManyValues, Verdict
 
 ROWS_MAX: Final = 1 << 27
 """Most rows of all columns together: 17 bytes each. A few bytes can hold many nulls."""
-
-
-class Verdict(IntEnum):
-    """Of a payload."""
-
-    READ = 0
-    NOT_WRITTEN_WITH_IT = 1
-    """Its bytes are none of the writer's schema."""
-    NOT_READABLE = 2
-    """The reader's schema cannot hold its value."""
 
 
 class AvroColumns:
@@ -55,8 +45,8 @@ class AvroColumns:
     def decode(self, payloads: pa.Array, skipped: int = 0) -> tuple[pa.Array, Bytes]:
         """Decode payloads (binary), without the first `skipped` bytes of each. A null is a null.
 
-        Returns the rows, and a Verdict for each; those that were not read are nulls. Raises InvalidSchema: the rows of
-        all columns are more than ROWS_MAX; decode fewer payloads at a time.
+        Returns the rows, and a Verdict for each; those that were not read are nulls. Raises TooManyValues: the rows of
+        all columns are more than ROWS_MAX.
         """
         data, spans = _spans_of(payloads, skipped)
         verdicts = np.zeros(len(spans), np.uint8)
@@ -83,7 +73,7 @@ class AvroColumns:
                 verdicts, False,
             )  # fmt: skip
         if counts.sum() > ROWS_MAX:
-            raise InvalidSchema(f"the payloads have more than {ROWS_MAX:,} values: decode fewer at a time")
+            raise TooManyValues(f"the payloads have more than {ROWS_MAX:,} values: decode fewer at a time")
         return counts
 
 
@@ -104,3 +94,12 @@ def _without(array: pa.Array, rows: Any) -> pa.Array:
     if not rows.any():
         return array
     return array.take(pa.array(np.arange(len(array)), mask=rows))
+
+
+def make_columns(writer: SchemaText, reader: SchemaText) -> AvroColumns:
+    """The decoder of a pair of schemas. Raises InvalidSchema."""
+    return AvroColumns(_parse(writer), None if writer is reader else _parse(reader))
+
+
+def _parse(schema: SchemaText) -> AvroSchema:
+    return AvroSchema(schema.text, [text for _, text in schema.references])

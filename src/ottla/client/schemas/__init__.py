@@ -1,0 +1,4 @@
+"""Records that are written with the schemas of a registry.
+
+Zone: real.
+"""

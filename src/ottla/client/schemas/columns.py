@@ -1,0 +1,195 @@
+"""Arrow arrays of framed payloads as arrays of one reader's schema, whichever schemas they were written with.
+
+Zone: real. Payloads are decoded per writer's schema. A payload that cannot be read costs its
+own row; a registry that cannot be reached costs the whole array, because the payloads may be good. Schemas that are
+known already are not asked for again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.client.schemas.registry import RegisteredSchema, RegistryRequestError, SchemaRegistry
+from ottla.schemas.columns.formats import ColumnDecoder, make_columns
+from ottla.schemas.columns.verdicts import TooManyValues, Verdict
+from ottla.schemas.errors import InvalidSchema
+from ottla.schemas.framing import KEY_HEADER, VALUE_HEADER, read_framing
+
+ATTEMPTS: Final = 3
+PAUSE_S: Final = 1.0
+"""Between attempts to reach a registry."""
+UNKNOWN_S: Final = 60.0
+"""How long a schema that the registry lacks is not asked for again."""
+_UNKNOWN_MAX: Final = 10_000
+_HTTP_NOT_FOUND: Final = 404
+_MISSING: Final = (_HTTP_NOT_FOUND, 40402, 40403)
+"""Error codes: no such version, no such schema."""
+_NULL, _UNFRAMED = -1, -2
+
+Numbers = npt.NDArray[np.int64]
+
+
+class _Framing(NamedTuple):
+    """The schema of some payloads, and how many bytes are in front of them."""
+
+    schema: int | str
+    skipped: int
+
+
+class FramedColumns:
+    """Decodes arrays of payloads. For one thread."""
+
+    def __init__(self, registry: SchemaRegistry, reader: RegisteredSchema) -> None:
+        """Raises InvalidSchema for a reader's schema without columns."""
+        self._registry = registry
+        self._reader = reader
+        self.type: pa.DataType = make_columns(reader, reader).type
+        """The type of the arrays."""
+        self._decoders: dict[int | str, ColumnDecoder | str] = {}
+        """By schema; a text: why it cannot be read with the reader's schema."""
+        self._unknown: dict[int | str, tuple[float, str]] = {}
+
+    def decode(
+        self, payloads: pa.Array, headers: pa.Array | None = None, *, is_key: bool = False
+    ) -> tuple[pa.Array, pa.Array]:
+        """Decode keys or values (binary). headers: lists of structs of `key` and `value`, where schemas may be named.
+
+        Returns the rows, and per row the reason (string) why it was not read; then it is a null. A null is a null.
+        Raises RegistryRequestError: the registry cannot be reached, or refuses its user.
+        """
+        payloads = payloads.cast(pa.binary())
+        pieces: list[pa.Array] = []
+        reasons = np.full(len(payloads), None, object)
+        order: list[Numbers] = []
+        for framing, rows in _group_by_schema(payloads, headers, is_key):
+            part = payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows))
+            array, found = self._decode_part(framing, part)
+            pieces.append(array)
+            order.append(rows)
+            reasons[rows] = found
+        if not pieces:
+            return pa.nulls(len(payloads), self.type), pa.nulls(len(payloads), pa.string())
+        array = (
+            pieces[0]
+            if len(pieces) == 1
+            else pa.concat_arrays(pieces).take(pa.array(np.argsort(np.concatenate(order))))
+        )
+        return array, pa.array(reasons, pa.string())
+
+    def _decode_part(self, framing: _Framing | int, payloads: pa.Array) -> tuple[pa.Array, Any]:
+        if isinstance(framing, int):
+            reason = None if framing == _NULL else "it is not framed with the id of a schema"
+            return pa.nulls(len(payloads), self.type), reason
+        decoder = self._find_decoder(framing.schema)
+        if isinstance(decoder, str):
+            return pa.nulls(len(payloads), self.type), decoder
+        try:
+            array, verdicts = decoder.decode(payloads, framing.skipped)
+        except TooManyValues as error:
+            return self._decode_halves(framing, payloads, error)
+        return array, self._explain(framing.schema, verdicts)
+
+    def _decode_halves(self, framing: _Framing, payloads: pa.Array, error: TooManyValues) -> tuple[pa.Array, Any]:
+        if len(payloads) == 1:
+            return pa.nulls(1, self.type), str(error)
+        half = len(payloads) // 2
+        parts = [self._decode_part(framing, each) for each in (payloads[:half], payloads[half:])]
+        reasons = [np.full(len(array), found, object) if isinstance(found, str) else found for array, found in parts]
+        return pa.concat_arrays([array for array, _ in parts]), np.concatenate(reasons)
+
+    def _explain(self, schema: int | str, verdicts: npt.NDArray[np.uint8]) -> npt.NDArray[np.object_]:
+        texts = {
+            Verdict.READ: None,
+            Verdict.NOT_WRITTEN_WITH_IT: f"it was not written with schema {schema}, which it names",
+            Verdict.NOT_READABLE: f"the reader's schema cannot read this value of schema {schema}",
+        }
+        return np.array([texts[each] for each in Verdict], object)[verdicts]
+
+    def _find_decoder(self, name: int | str) -> ColumnDecoder | str:
+        found = self._decoders.get(name)
+        if found is not None:
+            return found
+        since, reason = self._unknown.get(name, (0.0, ""))
+        if reason and time.monotonic() - since < UNKNOWN_S:
+            return reason
+        try:
+            writer = self._find_schema(name)
+        except RegistryRequestError as error:
+            if error.code not in _MISSING:
+                raise
+            return self._remember_unknown(name, f"the registry has no schema {name}: {error}")
+        try:
+            self._decoders[name] = make_columns(writer, self._reader)
+        except InvalidSchema as error:
+            self._decoders[name] = f"schema {name} cannot be read with the reader's schema: {error}"
+        return self._decoders[name]
+
+    def _find_schema(self, name: int | str) -> RegisteredSchema:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return self._registry.find_schema(name)
+            except RegistryRequestError as error:
+                if not error.is_outage:
+                    raise
+                time.sleep(PAUSE_S)
+        return self._registry.find_schema(name)
+
+    def _remember_unknown(self, name: int | str, reason: str) -> str:
+        if len(self._unknown) >= _UNKNOWN_MAX:
+            self._unknown.clear()
+        self._unknown[name] = time.monotonic(), reason
+        return reason
+
+
+def _group_by_schema(
+    payloads: pa.Array, headers: pa.Array | None, is_key: bool
+) -> Iterator[tuple[_Framing | int, Numbers]]:
+    """The schemas that payloads name, or _NULL or _UNFRAMED, each with its rows."""
+    codes = _ids_in_front(payloads)
+    others: dict[_Framing, int] = {}
+    for row in _rows_without_id(payloads, codes, headers, is_key):
+        payload = payloads[row].as_py()
+        own = [] if headers is None else [(each["key"], each["value"]) for each in headers[row].as_py() or ()]
+        framed = read_framing(payload, own, is_key=is_key)
+        if framed is None:
+            codes[row] = _UNFRAMED
+        else:
+            framing = _Framing(framed.schema, len(payload) - len(framed.payload))
+            codes[row] = others.setdefault(framing, -3 - len(others))
+    known = {code: framing for framing, code in others.items()}
+    for code in np.unique(codes).tolist():
+        special = code if code in (_NULL, _UNFRAMED) else known.get(code)
+        yield (_Framing(code, 5) if special is None else special), np.nonzero(codes == code)[0]
+
+
+def _ids_in_front(payloads: pa.Array) -> Numbers:
+    """Per payload the id of a byte 0 and four bytes; _NULL, or _UNFRAMED for others."""
+    starts = pc.binary_slice(payloads, 0, 5)
+    is_framed = pc.and_(pc.equal(pc.binary_length(starts), 5), pc.equal(pc.binary_slice(starts, 0, 1), b"\0"))
+    codes = np.full(len(payloads), _UNFRAMED, np.int64)
+    codes[np.asarray(payloads.is_null())] = _NULL
+    rows = np.nonzero(np.asarray(is_framed.fill_null(False)))[0]
+    content = np.frombuffer(b"".join(starts.take(pa.array(rows)).to_pylist()), np.uint8).reshape(-1, 5)
+    codes[rows] = np.ascontiguousarray(content[:, 1:]).view(">u4")[:, 0]
+    return codes
+
+
+def _rows_without_id(payloads: pa.Array, codes: Numbers, headers: pa.Array | None, is_key: bool) -> list[int]:
+    """Rows whose schema a guid may name, or a header."""
+    rows = codes == _UNFRAMED
+    if headers is not None:
+        name = KEY_HEADER if is_key else VALUE_HEADER
+        is_named = pc.equal(pc.struct_field(headers.flatten(), "key"), name)
+        if pc.any(is_named).as_py():
+            parents = np.asarray(pc.list_parent_indices(headers))
+            rows[parents[np.asarray(is_named.fill_null(False))]] = True
+            rows &= np.asarray(payloads.is_valid())
+    found: list[int] = np.nonzero(rows)[0].tolist()
+    return found

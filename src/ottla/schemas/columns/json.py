@@ -1,0 +1,204 @@
+"""JSON payloads as Arrow columns of a JSON schema.
+
+Zone: pure. Objects with `properties` are structs; others are maps if `additionalProperties` has a schema. Where a
+schema leaves more than one type, or contains itself, the column is JSON text. The keywords that say no type (`pattern`,
+`minimum` …) are not checked: who wrote has checked them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ottla.schemas.columns.formats import SchemaText
+from ottla.schemas.columns.program import MAX_COLUMNS
+from ottla.schemas.columns.verdicts import Verdict
+from ottla.schemas.errors import InvalidSchema
+from ottla.schemas.json_schema import JsonSchema
+from ottla.schemas.nesting import canonical_json
+
+Convert = Callable[[Any], Any]
+"""Makes Arrow's value of JSON's. Raises TypeError or ValueError: the value is none of the type."""
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class JsonColumns:
+    """Decodes payloads as a schema says."""
+
+    def __init__(self, reader: JsonSchema) -> None:
+        """Raises InvalidSchema: it has too many columns."""
+        self._shape = _Shapes(reader).shape_of(reader.root, ())
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the arrays."""
+        return self._shape.type
+
+    def decode(self, payloads: pa.Array, skipped: int = 0) -> tuple[pa.Array, npt.NDArray[np.uint8]]:
+        """Decode payloads (binary), without the first `skipped` bytes of each. A null is a null.
+
+        Returns the rows, and a Verdict for each; those that were not read are nulls.
+        """
+        verdicts = np.zeros(len(payloads), np.uint8)
+        values = [
+            None if each is None else self._decode_value(each[skipped:], row, verdicts)
+            for row, each in enumerate(payloads.to_pylist())
+        ]
+        return pa.array(values, self.type), verdicts
+
+    def _decode_value(self, payload: bytes, row: int, verdicts: npt.NDArray[np.uint8]) -> Any:
+        try:
+            value = json.loads(payload, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            verdicts[row] = Verdict.NOT_WRITTEN_WITH_IT
+            return None
+        try:
+            return _convert(self._shape, value)
+        except (TypeError, ValueError):
+            verdicts[row] = Verdict.NOT_READABLE
+            return None
+
+
+def make_columns(_: SchemaText, reader: SchemaText) -> JsonColumns:
+    """The decoder of a pair of schemas. Raises InvalidSchema."""
+    return JsonColumns(JsonSchema(reader.text, dict(reader.references)))
+
+
+class _Shape(NamedTuple):
+    """The column of a schema."""
+
+    type: pa.DataType
+    convert: Convert
+    is_nullable: bool
+
+
+def _convert(shape: _Shape, value: Any) -> Any:
+    if value is None:
+        if not shape.is_nullable:
+            raise ValueError("null")
+        return None
+    return shape.convert(value)
+
+
+class _Shapes:
+    def __init__(self, schema: JsonSchema) -> None:
+        self._schema = schema
+        self._count = 0
+
+    def shape_of(self, node: Any, above: tuple[int, ...]) -> _Shape:
+        """The column of a node. above: identities of the schemas that it is in."""
+        self._count += 1
+        if self._count > MAX_COLUMNS:
+            raise InvalidSchema(f"it has more than {MAX_COLUMNS:,} columns")
+        node = self._schema.resolve(node)
+        if not isinstance(node, dict) or id(node) in above:
+            return _TEXT
+        below = (*above, id(node))
+        for keyword in ("oneOf", "anyOf", "allOf"):
+            if keyword in node and "type" not in node:
+                return self._one_of(node[keyword], below)
+        types = node.get("type", _types_of_values(node))
+        names = [types] if isinstance(types, str) else list(types)
+        rest = [each for each in names if each != "null"]
+        if len(rest) != 1:
+            return _TEXT
+        made = _SHAPES[rest[0]](self, node, below)
+        return made._replace(is_nullable=made.is_nullable or len(rest) < len(names))
+
+    def _one_of(self, nodes: list[Any], above: tuple[int, ...]) -> _Shape:
+        """The column of the only schema besides null."""
+        rest = [each for each in nodes if self._schema.resolve(each) != {"type": "null"}]
+        if len(rest) != 1:
+            return _TEXT
+        made = self.shape_of(rest[0], above)
+        return made._replace(is_nullable=made.is_nullable or len(rest) < len(nodes))
+
+    def object_shape(self, node: Any, above: tuple[int, ...]) -> _Shape:
+        """A struct or a map."""
+        if not node.get("properties"):
+            more = node.get("additionalProperties")
+            return self._map_shape(more, above) if isinstance(more, dict) and more else _object_text(_TEXT)
+        parts = {name: self.shape_of(each, above) for name, each in node["properties"].items()}
+        required = frozenset(node["required"]) if isinstance(node.get("required"), list) else frozenset()
+
+        def convert(value: Any) -> Any:
+            if not isinstance(value, dict) or not required <= value.keys():
+                raise TypeError("not an object, or one that lacks a property")
+            return {name: _convert(part, value[name]) if name in value else None for name, part in parts.items()}
+
+        return _Shape(pa.struct([(name, part.type) for name, part in parts.items()]), convert, False)
+
+    def _map_shape(self, node: Any, above: tuple[int, ...]) -> _Shape:
+        part = self.shape_of(node, above)
+
+        def convert(value: Any) -> Any:
+            return [(key, _convert(part, each)) for key, each in _checked(dict, value).items()]
+
+        return _Shape(pa.map_(pa.string(), part.type), convert, False)
+
+    def array_shape(self, node: Any, above: tuple[int, ...]) -> _Shape:
+        """A list; of JSON text, if the items have no single schema."""
+        items = node.get("items")
+        part = self.shape_of(items, above) if isinstance(items, dict) and "prefixItems" not in node else _TEXT
+
+        def convert(value: Any) -> Any:
+            return [_convert(part, each) for each in _checked(list, value)]
+
+        return _Shape(pa.list_(part.type), convert, False)
+
+
+def _types_of_values(node: Any) -> list[str]:
+    """The types of `enum` or `const`; `object` or `array`, if a keyword is about them."""
+    if "enum" in node or "const" in node:
+        return sorted({_type_of(each) for each in (node["enum"] if "enum" in node else [node["const"]])})
+    return ["object"] if "properties" in node else []
+
+
+def _type_of(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
+    return names.get(type(value), "null")
+
+
+def _checked(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{type(value).__name__}, not {kind.__name__}")
+    return value
+
+
+def _to_int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != int(value) or int(value) not in _INT64:
+        raise ValueError("not an integer of 64 bits")
+    return int(value)
+
+
+def _to_float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError("not a number")
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ValueError("not a number of 64 bits") from error
+
+
+def _object_text(shape: _Shape) -> _Shape:
+    return shape._replace(convert=lambda value: canonical_json(_checked(dict, value)), is_nullable=False)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+_TEXT: Final = _Shape(pa.string(), canonical_json, True)
+_SHAPES: Final[dict[str, Callable[[_Shapes, Any, tuple[int, ...]], _Shape]]] = {
+    "object": _Shapes.object_shape,
+    "array": _Shapes.array_shape,
+    "string": lambda *_: _Shape(pa.string(), lambda value: _checked(str, value), False),
+    "boolean": lambda *_: _Shape(pa.bool_(), lambda value: _checked(bool, value), False),
+    "integer": lambda *_: _Shape(pa.int64(), _to_int, False),
+    "number": lambda *_: _Shape(pa.float64(), _to_float, False),
+}

@@ -1,0 +1,218 @@
+"""`ottla.spark.functions`: columns of registered schemas, with a registry and records of Confluent's serializers.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from testbench.registry import RegistryProcess
+from tests.spark.conftest import Topics
+
+from ottla.client.schemas.registry import RegistryRequestError
+from ottla.pipeline import Pipeline
+from ottla.record.batch import Record
+from ottla.spark.errors import BadOption
+from ottla.spark.functions import from_avro, to_avro
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def order(*more: dict[str, Any]) -> str:
+    fields = [{"name": "id", "type": "int"}, {"name": "note", "type": ["null", "string"], "default": None}, *more]
+    return json.dumps({"type": "record", "name": "Order", "fields": fields})
+
+
+FIRST = order()
+SECOND = order({"name": "paid", "type": "boolean", "default": False})
+
+
+@pytest.fixture(scope="module")
+def registry(topics: Topics, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with RegistryProcess(tmp_path_factory.mktemp("registry"), topics.bootstrap) as process:
+        yield process.url
+
+
+@pytest.fixture
+def client(registry: str) -> Iterator[SchemaRegistryClient]:
+    made = SchemaRegistryClient({"url": registry})
+    yield made
+    made._rest_client.session.close()
+
+
+@pytest.fixture
+def topic(topics: Topics) -> str:
+    return topics.make()
+
+
+def context(topic: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.VALUE)
+
+
+def written(client: SchemaRegistryClient, topic: str, schema: str, *values: dict[str, Any]) -> list[bytes]:
+    serialize = AvroSerializer(client, schema)
+    return [serialize(each, context(topic)) for each in values]
+
+
+def rows(frame: Any) -> list[dict[str, Any]]:
+    return [each.asDict(recursive=True) for each in frame.collect()]
+
+
+def loaded(spark: Any, topics: Topics, topic: str, **options: str) -> Any:
+    return spark.read.format("ottla").options(**topics.options, subscribe=topic, **options).load()
+
+
+def test_rows_of_several_schemas_are_read_as_the_latest(
+    spark: Any, topics: Topics, topic: str, registry: str, client: SchemaRegistryClient
+) -> None:
+    first = written(client, topic, FIRST, {"id": 1, "note": "a"}, {"id": 2, "note": None})
+    second = written(client, topic, SECOND, {"id": 3, "note": "ü", "paid": True})
+    topics.put_records(topic, 0, [Record(n, 1000, None, each) for n, each in enumerate([*first, *second, None])])
+    decoded = from_avro("value", schema_registry=registry, subject=f"{topic}-value")
+    found = loaded(spark, topics, topic).select(decoded.alias("order")).select("order.*")
+    assert found.schema.simpleString() == "struct<id:int,note:string,paid:boolean,_error:string>"
+    nothing = dict.fromkeys(("id", "note", "paid", "_error"))
+    assert rows(found) == [
+        {**nothing, "id": 1, "note": "a", "paid": False},
+        {**nothing, "id": 2, "paid": False},
+        {**nothing, "id": 3, "note": "ü", "paid": True},
+        nothing,
+    ]
+
+
+def test_a_schema_named_in_a_header(
+    spark: Any, topics: Topics, topic: str, registry: str, client: SchemaRegistryClient
+) -> None:
+    serialize = AvroSerializer(client, FIRST, conf={"schema.id.serializer": header_schema_id_serializer})
+    headers: list[tuple[str, bytes]] = []
+    value = serialize({"id": 7, "note": "h"}, SerializationContext(topic, MessageField.VALUE, headers))
+    (plain,) = written(client, topic, FIRST, {"id": 8, "note": "p"})
+    topics.put_records(topic, 0, [Record(0, 1000, None, value, tuple(headers)), Record(1, 1000, None, plain)])
+    decoded = from_avro("value", schema_registry=registry, subject=f"{topic}-value", headers="headers", mode="FAILFAST")
+    found = loaded(spark, topics, topic, includeHeaders="true").select(decoded.alias("order")).select("order.*")
+    assert rows(found) == [{"id": 7, "note": "h"}, {"id": 8, "note": "p"}]
+
+
+def test_bad_rows_say_why_and_others_stay(
+    spark: Any, topics: Topics, topic: str, registry: str, client: SchemaRegistryClient
+) -> None:
+    (good,) = written(client, topic, FIRST, {"id": 1, "note": "a"})
+    number = int.from_bytes(good[1:5])
+    (other,) = written(client, f"{topic}-other", '"string"', "text")  # type: ignore[arg-type]
+    values = [good, good[:-1], b"\0\0\0\xff\xff" + good[5:], b"plain", other, b"", good]
+    topics.put(topic, 0, values)
+    decoded = from_avro("value", schema_registry=registry, subject=f"{topic}-value")
+    reasons = [each["_error"] for each in rows(loaded(spark, topics, topic).select(decoded.alias("o")).select("o.*"))]
+    assert reasons[0] is None
+    assert reasons[6] is None
+    assert reasons[1] == f"it was not written with schema {number}, which it names"
+    assert reasons[2].startswith("the registry has no schema 65535")
+    assert reasons[3] == reasons[5] == "it is not framed with the id of a schema"
+    assert reasons[4] is not None
+    failing = from_avro("value", schema_registry=registry, subject=f"{topic}-value", mode="FAILFAST")
+    with pytest.raises(Exception, match="a row cannot be read"):
+        loaded(spark, topics, topic).select(failing).collect()
+
+
+def test_bad_rows_of_a_pipeline_become_dead_letters(
+    spark: Any, topics: Topics, topic: str, registry: str, client: SchemaRegistryClient, tmp_path: Path
+) -> None:
+    (good,) = written(client, topic, FIRST, {"id": 1, "note": "a"})
+    topics.put(topic, 0, [good, b"plain"])
+    out, dead = topics.make(), topics.make()
+    pipeline = Pipeline(f"{topic}-schemas", topics.bootstrap)
+
+    @pipeline.step(topic, to=out, dead=dead)
+    def orders(frame: Any) -> Any:
+        decoded = from_avro("value", schema_registry=registry, subject=f"{topic}-value")
+        shown = frame.select(decoded.alias("order"), "_source").select("order.*", "_source")
+        return shown.selectExpr("cast(note as binary) as value", "_error", "_source")
+
+    pipeline.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
+    assert topics.values(out) == [b"a"]
+    assert topics.values(dead) == [b"plain"]
+
+
+def test_other_values_than_records(spark: Any, registry: str, client: SchemaRegistryClient, topic: str) -> None:
+    frame = spark.createDataFrame([(bytearray(each),) for each in written(client, topic, '"long"', 5)], "value binary")  # type: ignore[arg-type]
+    decoded = from_avro("value", schema_registry=registry, schema='"double"')
+    assert rows(frame.select(decoded.alias("v")).select("v.*")) == [{"value": 5.0, "_error": None}]
+    alone = from_avro("value", schema_registry=registry, schema='"double"', mode="FAILFAST")
+    assert rows(frame.select(alone.alias("v"))) == [{"v": 5.0}]
+
+
+EVERY_TYPE = {
+    "type": "record",
+    "name": "All",
+    "fields": [
+        {"name": "b", "type": "boolean"},
+        {"name": "f", "type": "float"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "time", "type": {"type": "int", "logicalType": "time-millis"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+        {"name": "more", "type": {"type": "map", "values": ["null", "int"]}},
+        {"name": "either", "type": ["null", "int", "string", {"type": "record", "name": "I", "fields": []}]},
+        {"name": "inner", "type": {"type": "record", "name": "In", "fields": [{"name": "x", "type": "long"}]}},
+    ],
+}
+EVERY_VALUE = """
+    struct(true as b, cast(0.5 as float) as f, X'00ff' as raw, date'2026-11-27' as day, 3600000 as time,
+           timestamp'2026-11-27 12:00:00.250 UTC' as at, timestamp_ntz'2026-11-27 12:00:00' as local,
+           cast(-12.34 as decimal(9, 2)) as price, 'B' as kind, array('x', 'ü') as tags, map('k', 1, 'n', null) as more,
+           named_struct('member0', cast(null as int), 'member1', 'text') as either,
+           named_struct('x', 5L) as inner) as o
+"""
+
+
+def test_what_to_avro_writes_from_avro_and_confluent_read(
+    spark: Any, registry: str, client: SchemaRegistryClient, topic: str
+) -> None:
+    schema = json.dumps(EVERY_TYPE).replace(', {"type": "record", "name": "I", "fields": []}', "")
+    frame = spark.range(2).selectExpr(EVERY_VALUE)
+    encoded = frame.select(to_avro("o", schema_registry=registry, subject=topic, schema=schema).alias("value"))
+    read = encoded.select(from_avro("value", schema_registry=registry, subject=topic, mode="FAILFAST").alias("o"))
+    assert rows(read) == rows(frame)
+    value = AvroDeserializer(client)(bytes(encoded.first().value), context(topic))
+    assert (value["kind"], value["either"], value["more"]) == ("B", "text", {"k": 1, "n": None})
+    again = frame.select(to_avro("o", schema_registry=registry, subject=topic).alias("value"))
+    assert rows(again) == rows(encoded)
+
+
+def test_a_stream_of_both(spark: Any, topics: Topics, topic: str, registry: str, client: SchemaRegistryClient,
+                          tmp_path: Path) -> None:  # fmt: skip
+    out = topics.make()
+    topics.put(topic, 0, written(client, topic, FIRST, {"id": 1, "note": "a"}, {"id": 2, "note": None}))
+    source = spark.readStream.format("ottla").options(**topics.options, subscribe=topic, startingOffsets="earliest")
+    decoded = from_avro("value", schema_registry=registry, subject=f"{topic}-value", mode="FAILFAST")
+    shown = source.load().select(decoded.alias("o"))
+    sent = shown.select(to_avro("o", schema_registry=registry, subject=f"{out}-value", schema=SECOND).alias("value"))
+    query = sent.writeStream.format("ottla").options(**topics.options, topic=out, checkpointLocation=str(tmp_path))
+    query.trigger(availableNow=True).start().awaitTermination()
+    deserialize = AvroDeserializer(client)
+    read = [deserialize(each, context(out)) for each in topics.values(out)]
+    assert read == [{"id": 1, "note": "a", "paid": False}, {"id": 2, "note": None, "paid": False}]
+
+
+def test_wrong_calls_are_refused(registry: str, client: SchemaRegistryClient, topic: str) -> None:
+    written(client, topic, FIRST, {"id": 1, "note": None})
+    with pytest.raises(BadOption, match="subject"):
+        from_avro("value", schema_registry=registry)
+    with pytest.raises(RegistryRequestError, match="not found"):
+        from_avro("value", schema_registry=registry, subject="no-such-subject")
+    with pytest.raises(BadOption, match="mode"):
+        from_avro("value", schema_registry=registry, subject=f"{topic}-value", mode="LENIENT")  # type: ignore[arg-type]
+    with pytest.raises(BadOption, match="FAILFAST"):
+        from_avro("value", schema_registry=registry, schema=FIRST.replace("note", "_error"))
