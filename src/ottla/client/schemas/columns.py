@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.client.schemas.registry import RegisteredSchema, RegistryRequestError, SchemaRegistry
+from ottla.client.schemas.registry import RegisteredSchema, RegistryRequestError
 from ottla.schemas.columns.formats import ColumnDecoder, make_columns
 from ottla.schemas.columns.verdicts import TooManyValues, Verdict
 from ottla.schemas.errors import InvalidSchema
@@ -36,6 +36,13 @@ _NULL, _UNFRAMED = -1, -2
 Numbers = npt.NDArray[np.int64]
 
 
+class SchemaSource(Protocol):
+    """Knows schemas by id and guid: a `SchemaRegistry`."""
+
+    def find_schema(self, name: int | str) -> RegisteredSchema:
+        """The schema of an id or a guid. Raises RegistryRequestError."""
+
+
 class _Framing(NamedTuple):
     """The schema of some payloads, and how many bytes are in front of them."""
 
@@ -46,7 +53,7 @@ class _Framing(NamedTuple):
 class FramedColumns:
     """Decodes arrays of payloads. For one thread."""
 
-    def __init__(self, registry: SchemaRegistry, reader: RegisteredSchema) -> None:
+    def __init__(self, registry: SchemaSource, reader: RegisteredSchema) -> None:
         """Raises InvalidSchema for a reader's schema without columns."""
         self._registry = registry
         self._reader = reader
