@@ -108,6 +108,17 @@ def fetch_connector() -> None:
         (connector_home() / ".complete").write_text(f"{CONNECTOR}\n")
 
 
+def avro_jars() -> list[Path]:
+    """The jar of Spark's own functions for Avro; fetched with Maven when it is missing. Raises BenchError."""
+    directory = cache() / f"spark-avro-{CONNECTOR}"
+    if not (directory / ".complete").exists():
+        _need_tools()
+        options = ["-P", "spark-avro", f"-Dkafka.version={CONNECTOR}"]
+        _copy(options, directory, f"spark-avro {CONNECTOR}", "spark-avro")
+        (directory / ".complete").write_text(f"{CONNECTOR}\n")
+    return sorted(directory.glob("*.jar"))
+
+
 def _fetch_part(version: str, part: str) -> None:
     target = home(version) / part
     tools = TOOLS_VERSION.get(version, version)
