@@ -99,6 +99,14 @@ def test_rows_of_all_framings_come_back_in_their_order(registry: Registry) -> No
     assert found == [{"a": 1, "b": 2}, {"a": 3, "b": 5}, {"a": 4, "b": 5}, None, {"a": 6, "b": 5}]
 
 
+def test_a_header_with_more_than_a_schema_does_not_reach_into_other_rows(registry: Registry) -> None:
+    """After a guid, a header has the indexes of a Protobuf message: they would be in front of the payload."""
+    decoder = FramedColumns(registry, READER)
+    headers = [None, [{"key": "__value_schema_id", "value": b"\1" + uuid.UUID(GUID).bytes + b"\2"}]]
+    found = read(decoder, framed(1, a=4), b"", headers=headers)
+    assert found == [{"a": 4, "b": 5}, "it is not framed with the id of a schema"]
+
+
 def test_the_header_of_keys_is_another_one(registry: Registry) -> None:
     decoder = FramedColumns(registry, READER)
     headers = [[{"key": "__key_schema_id", "value": b"\0\0\0\0\1"}]]

@@ -165,7 +165,7 @@ def _group_by_schema(
         payload = payloads[row].as_py()
         own = [] if headers is None else [(each["key"], each["value"]) for each in headers[row].as_py() or ()]
         framed = read_framing(payload, own, is_key=is_key)
-        if framed is None:
+        if framed is None or len(framed.payload) > len(payload):  # a header with the indexes of a Protobuf message
             codes[row] = _UNFRAMED
         else:
             framing = _Framing(framed.schema, len(payload) - len(framed.payload))
