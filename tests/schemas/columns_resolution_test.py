@@ -14,7 +14,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tests.schemas.avro_compatibility_test import SHAPES, field, named, record, values_of
 from tests.schemas.columns_test import expected, written
@@ -71,6 +71,19 @@ def named_with_defaults(shape: Any, path: str = "R") -> Any:
     return {"type": shape["type"], member: named_with_defaults(shape[member], f"{path}_i")}
 
 
+def is_ambiguous(node: Any) -> bool:
+    """Whether a union has two types that read one value: fastavro takes the first, Java and ours the same type."""
+    if isinstance(node, list):
+        return any(len(family & set(node)) > 1 for family in ({"int", "long", "double"}, {"string", "bytes"}))
+    if not isinstance(node, dict):
+        return False
+    parts = [each["type"] for each in node["fields"]] if node["type"] == "record" else [*map(node.get, _PARTS)]
+    return any(map(is_ambiguous, parts))
+
+
+_PARTS = ("items", "values")
+
+
 def read_or_refused(writer: Any, reader: Any, *values: Any) -> tuple[list[Any], str]:
     try:
         return read_as(writer, reader, *values), ""
@@ -87,11 +100,12 @@ def fastavro_reads(writer: Any, reader: Any, payload: bytes) -> Any:
     return expected(reader, value)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much], deadline=None, max_examples=150)
 @given(st.data())
 def test_other_schemas_read_what_fastavro_reads(data: st.DataObject) -> None:
     shape = data.draw(SHAPES)
     writer, reader = named(shape), named_with_defaults(data.draw(changed(shape)))
+    assume(not is_ambiguous(reader))
     values = data.draw(st.lists(values_of(writer), min_size=1, max_size=5))
     shown, refusal = read_or_refused(writer, reader, *values)
     if refusal:  # tests/schemas/decoding_test.py
@@ -127,6 +141,7 @@ INNER = record(field("n", "int"), name="I")
         (["int", "long", "string"], ["null", "double"], 2**40, float(2**40)),
         ("int", ["string", "long"], 3, {"member0": None, "member1": 3}),
         ("int", ["long", "int"], 3, {"member0": None, "member1": 3}),
+        ("bytes", ["string", "bytes"], b"a", {"member0": None, "member1": b"a"}),
         ({**ENUM, "symbols": ["A", "C"]}, ENUM, "C", UNREADABLE),
         ({**ENUM, "symbols": ["A", "C"]}, ENUM, "A", "A"),
         ({**ENUM, "symbols": ["A", "C"]}, {**ENUM, "default": "B"}, "C", "B"),

@@ -210,4 +210,4 @@ def _writer(schema: RegisteredSchema) -> AvroWriter:
 
 
 def _encode(number: int, schema: RegisteredSchema, values: pa.Array) -> pa.Array:
-    return _writer(schema).encode(values, write_framing(number, b""))
+    return _writer(schema).encode_values(values, write_framing(number, b""))

@@ -29,7 +29,7 @@ class AvroWriter:
         self._schema = schema
         self._convert = _converter(schema, schema.root)
 
-    def encode(self, values: pa.Array, prefix: bytes = b"") -> pa.Array:
+    def encode_values(self, values: pa.Array, prefix: bytes = b"") -> pa.Array:
         """The payloads (binary), each with the prefix in front. A null is a null. Raises InvalidValue."""
         return pa.array(
             [None if each is None else self._encode_value(each, prefix) for each in values.to_pylist()], pa.binary()
