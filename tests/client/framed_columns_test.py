@@ -14,10 +14,10 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from ottla.client.schemas import columns
-from ottla.client.schemas.columns import FramedColumns
+from ottla.client.schemas.framed_columns import FramedColumns
 from ottla.client.schemas.registry import RegisteredSchema, RegistryRequestError
 from ottla.schemas.columns import avro
+from ottla.schemas.errors import InvalidSchema
 from ottla.schemas.framing import write_framing
 
 pytestmark = pytest.mark.slow  # numba compiles the loops once
@@ -44,7 +44,7 @@ class Registry:
         self.schemas = {name: RegisteredSchema(json.dumps(each), "AVRO") for name, each in texts.items()}
         self.schemas[4] = RegisteredSchema("{}", "JSON")
         self.asked: list[int | str] = []
-        self.failures: list[RegistryRequestError] = []
+        self.failures: list[Exception] = []
 
     def find_schema(self, name: int | str) -> RegisteredSchema:
         self.asked.append(name)
@@ -60,9 +60,8 @@ def registry() -> Registry:
     return Registry()
 
 
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "PAUSE_S", 0.0)
+def columns_of(registry: Registry, reader: RegisteredSchema = READER, **settings: float) -> FramedColumns:
+    return FramedColumns(registry, reader, pause_s=0, **settings)
 
 
 def payload(schema: Any, **value: Any) -> bytes:
@@ -86,7 +85,7 @@ def read(decoder: FramedColumns, *payloads: bytes | None, headers: Any = None, i
 
 
 def test_rows_of_all_framings_come_back_in_their_order(registry: Registry) -> None:
-    decoder = FramedColumns(registry, READER)
+    decoder = columns_of(registry)
     plain = payload(OLD, a=4)
     headers = [
         None,
@@ -101,21 +100,21 @@ def test_rows_of_all_framings_come_back_in_their_order(registry: Registry) -> No
 
 def test_a_header_with_more_than_a_schema_does_not_reach_into_other_rows(registry: Registry) -> None:
     """After a guid, a header has the indexes of a Protobuf message: they would be in front of the payload."""
-    decoder = FramedColumns(registry, READER)
+    decoder = columns_of(registry)
     headers = [None, [{"key": "__value_schema_id", "value": b"\1" + uuid.UUID(GUID).bytes + b"\2"}]]
     found = read(decoder, framed(1, a=4), b"", headers=headers)
     assert found == [{"a": 4, "b": 5}, "it is not framed with the id of a schema"]
 
 
 def test_the_header_of_keys_is_another_one(registry: Registry) -> None:
-    decoder = FramedColumns(registry, READER)
+    decoder = columns_of(registry)
     headers = [[{"key": "__key_schema_id", "value": b"\0\0\0\0\1"}]]
     assert read(decoder, payload(OLD, a=4), headers=headers, is_key=True) == [{"a": 4, "b": 5}]
     assert read(decoder, payload(OLD, a=4), headers=headers) == ["it is not framed with the id of a schema"]
 
 
 def test_slices_and_empty_arrays(registry: Registry) -> None:
-    decoder = FramedColumns(registry, READER)
+    decoder = columns_of(registry)
     whole = pa.array([framed(1, a=each) for each in range(10)], pa.binary())
     rows, _ = decoder.decode(whole[3:5])
     assert rows.to_pylist() == [{"a": 3, "b": 5}, {"a": 4, "b": 5}]
@@ -123,7 +122,7 @@ def test_slices_and_empty_arrays(registry: Registry) -> None:
 
 
 def test_each_reason_costs_its_own_row(registry: Registry) -> None:
-    decoder = FramedColumns(registry, READER)
+    decoder = columns_of(registry)
     found = read(
         decoder,
         framed(1, a=1),
@@ -145,18 +144,31 @@ def test_each_reason_costs_its_own_row(registry: Registry) -> None:
     ]
 
 
-def test_what_is_known_is_not_asked_for_again(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoder = FramedColumns(registry, READER)
+def test_what_is_known_is_not_asked_for_again(registry: Registry) -> None:
+    decoder = columns_of(registry)
     for _ in range(3):
         read(decoder, framed(1, a=1), framed(9, a=1))
     assert sorted(map(str, registry.asked)) == ["1", "9"]
+
+
+def test_a_schema_that_was_registered_later_is_found(registry: Registry) -> None:
+    decoder = columns_of(registry, unknown_s=0)
+    assert read(decoder, framed(9, a=1)) == ["the registry has no schema 9: Schema not found"]
     registry.schemas[9] = registry.schemas[1]
-    monkeypatch.setattr(columns, "UNKNOWN_S", 0.0)
     assert read(decoder, framed(9, a=1)) == [{"a": 1, "b": 5}]
 
 
+def test_a_schema_that_refers_to_too_many_others_costs_its_own_rows(registry: Registry) -> None:
+    registry.failures = [InvalidSchema("it refers to more than 100 others")]
+    found = read(columns_of(registry), framed(1, a=1), framed(2, NEW, a=1, b=1))
+    assert found == [
+        "schema 1 cannot be read with the reader's schema: it refers to more than 100 others",
+        {"a": 1, "b": 1},
+    ]
+
+
 def test_known_schemas_are_read_while_the_registry_is_away(registry: Registry) -> None:
-    decoder = FramedColumns(registry, READER)
+    decoder = columns_of(registry)
     read(decoder, framed(1, a=1))
     registry.failures = [RegistryRequestError(0, "away")] * 10
     assert read(decoder, framed(1, a=1)) == [{"a": 1, "b": 5}]
@@ -167,13 +179,13 @@ def test_known_schemas_are_read_while_the_registry_is_away(registry: Registry) -
 
 def test_a_short_outage_is_waited_for(registry: Registry) -> None:
     registry.failures = [RegistryRequestError(50003, "leader"), RegistryRequestError(503, "proxy")]
-    assert read(FramedColumns(registry, READER), framed(1, a=1)) == [{"a": 1, "b": 5}]
+    assert read(columns_of(registry), framed(1, a=1)) == [{"a": 1, "b": 5}]
 
 
 def test_a_refused_user_is_no_reason_for_a_row(registry: Registry) -> None:
     registry.failures = [RegistryRequestError(401, "Unauthorized")]
     with pytest.raises(RegistryRequestError, match="Unauthorized"):
-        read(FramedColumns(registry, READER), framed(1, a=1))
+        read(columns_of(registry), framed(1, a=1))
     assert registry.asked == [1]
 
 
@@ -186,6 +198,6 @@ def test_payloads_of_many_values_are_decoded_in_parts(registry: Registry, monkey
     fastavro.schemaless_writer(huge, fastavro.parse_schema(lists), [None] * 1000)
     monkeypatch.setattr(avro, "ROWS_MAX", 500)
     few, many = (write_framing(5, each.getvalue()) for each in (out, huge))
-    found = read(FramedColumns(registry, reader), few, few, few, many, few, few)
+    found = read(columns_of(registry, reader), few, few, few, many, few, few)
     assert found[:3] == [*found[4:], [None] * 100]
     assert "more than 500 values" in found[3]

@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from ottla.client.schemas.registry import RegistryRequestError, SchemaRegistry
+from ottla.schemas.errors import InvalidSchema
 
 
 class Answers:
@@ -115,7 +116,7 @@ def test_references_end(answers: Answers) -> None:
         further = {"schema": "x", "references": [{"name": f"n{each + 1}", "subject": f"n{each + 1}", "version": 1}]}
         answers.give(f"/subjects/n{each}/versions/1?deleted=true", further)
     answers.give("/schemas/ids/2", {"schema": "x", "references": [{"name": "n0", "subject": "n0", "version": 1}]})
-    with pytest.raises(RegistryRequestError, match="more than 100"):
+    with pytest.raises(InvalidSchema, match="more than 100"):
         SchemaRegistry(answers.url).find_schema(2)
 
 

@@ -20,6 +20,7 @@ from tests.schemas.avro_compatibility_test import SHAPES, field, named, record, 
 from tests.schemas.columns_test import expected, written
 
 from ottla.schemas.avro import AvroSchema
+from ottla.schemas.columns import resolution
 from ottla.schemas.columns.avro import AvroColumns, Verdict
 from ottla.schemas.errors import InvalidSchema
 
@@ -193,6 +194,28 @@ def test_a_field_that_was_not_written_has_its_default(kind: Any, default: Any, r
 def test_a_field_without_a_default_is_missing() -> None:
     with pytest.raises(InvalidSchema, match="'new' was not written, and has no default"):
         read_as(record(), record(field("new", "int")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [
+        ("int", 2**40),
+        ({"type": "array", "items": "int"}, [2**40]),
+        (INNER, {"n": 2**40}),
+        (BYTES_DECIMAL, "\u007f\u00ff"),
+    ],
+)
+def test_a_default_that_is_none_of_its_type_is_refused_at_once(kind: Any, default: Any) -> None:
+    reader = AvroSchema(json.dumps(record(field("new", kind, default=default))))
+    with pytest.raises(InvalidSchema, match="is not a default of its type"):
+        AvroColumns(AvroSchema(json.dumps(record())), reader)
+
+
+def test_large_unions_are_not_compared_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolution, "MAX_COMPARISONS", 1_000)
+    writer, reader = ([record(name=f"{side}{each}") for each in range(100)] for side in "WR")
+    with pytest.raises(InvalidSchema, match="more than 1,000 steps"):
+        AvroColumns(AvroSchema(json.dumps(writer)), AvroSchema(json.dumps(reader)))
 
 
 def test_bad_values_are_nulls_and_others_stay() -> None:

@@ -185,6 +185,29 @@ def test_recursive_schemas_have_no_columns() -> None:
         columns_of(record(next=["null", "R"]))
 
 
+def nested_records(levels: int, fields: int, leaf: str) -> list[Any]:
+    """A union of records, each with fields of the one before."""
+    made: list[Any] = [record(x=leaf) | {"name": "R0"}]
+    for level in range(1, levels):
+        made.append(record(**{f"f{each}": f"R{level - 1}" for each in range(fields)}) | {"name": f"R{level}"})
+    return made
+
+
+def test_records_that_lead_far_are_refused() -> None:
+    """Each names the one before: the text is flat."""
+    with pytest.raises(InvalidSchema, match="nested more than 100 levels"):
+        columns_of(nested_records(5_000, 1, "int"))
+    with pytest.raises(InvalidSchema, match="more than 10,000 columns"):
+        columns_of(nested_records(50, 2, "int"))
+
+
+def test_records_without_bytes_are_looked_at_once() -> None:
+    """Each has two fields of the one before: looked at again, they would be 2 ** 50."""
+    for levels in (50, 5_000):
+        with pytest.raises(InvalidSchema):
+            columns_of([*nested_records(levels, 2, "null"), {"type": "array", "items": f"R{levels - 1}"}])
+
+
 def test_few_bytes_do_not_make_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """An array of nullable records: a byte each, and a null in each of their columns."""
     wide = {"type": "record", "name": "W", "fields": [{"name": f"f{each}", "type": "int"} for each in range(100)]}

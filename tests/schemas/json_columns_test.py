@@ -93,6 +93,30 @@ def test_payloads_that_are_not_json_are_marked_and_others_stay() -> None:
     assert found == [1, *[Verdict.NOT_WRITTEN_WITH_IT] * 4, None, 2]
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [b'"\\ud800"', b'{"\\uD800": 1}', b'"\xed\xa0\x80"', '"a"'.encode("utf-16"), b'"\xff"'],
+)
+def test_what_is_no_text_costs_its_own_row(payload: bytes) -> None:
+    for schema in ({"type": "string"}, {}, {"type": "object", "additionalProperties": {"type": "integer"}}):
+        (found,) = read(schema, payload)
+        assert found is Verdict.NOT_WRITTEN_WITH_IT
+    assert read({"type": "string"}, b'"\\ud83d\\ude00"') == ["\U0001f600"]
+
+
+@pytest.mark.parametrize("depth", range(900, 1000, 3))
+def test_deep_values_cost_their_own_row(depth: int) -> None:
+    (found, other) = read({}, b"[" * depth + b"]" * depth, b"1")
+    assert other == "1"
+    assert found in ("[" * depth + "]" * depth, BAD, Verdict.NOT_WRITTEN_WITH_IT)
+
+
+def test_definitions_that_lead_far_are_text_from_there() -> None:
+    chain = {f"d{n}": thing(x={"$ref": f"#/definitions/d{n + 1}"}) for n in range(2000)}
+    schema = {"definitions": {**chain, "d2000": {"type": "integer"}}, "$ref": "#/definitions/d0"}
+    assert read(schema, {"x": {"x": {}}})[0]["x"]["x"] == {"x": None}
+
+
 def test_schemas_of_too_many_columns_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_columns, "MAX_COLUMNS", 10)
     with pytest.raises(InvalidSchema, match="more than 10 columns"):

@@ -14,6 +14,7 @@ import fastavro
 
 from ottla.schemas.avro import AvroSchema, type_of
 from ottla.schemas.errors import InvalidPayload, InvalidSchema
+from ottla.schemas.nesting import MAX_DEPTH
 from ottla.schemas.protobuf.decoding import protobuf_decoder
 from ottla.schemas.protobuf.schema import ProtobufSchema
 
@@ -54,13 +55,14 @@ def refuse_empty_items(schema: AvroSchema) -> None:
     Raises InvalidSchema.
     """
     left, seen = [schema.root], set()
+    known: dict[int, bool] = {}
     while left:
         node = schema.resolve(left.pop())
         if id(node) in seen:
             continue
         seen.add(id(node))
         left += _parts_of(node)
-        if type_of(node) == "array" and _takes_no_bytes(schema, node["items"], ()):
+        if type_of(node) == "array" and _takes_no_bytes(schema, node["items"], known):
             raise InvalidSchema("it has an array of values that take no bytes; such values are not decoded")
 
 
@@ -72,12 +74,17 @@ def _parts_of(node: Any) -> list[Any]:
     return parts.get(type_of(node), list)()
 
 
-def _takes_no_bytes(schema: AvroSchema, node: Any, above: tuple[int, ...]) -> bool:
+def _takes_no_bytes(schema: AvroSchema, node: Any, known: dict[int, bool], depth: int = 0) -> bool:
+    """known: records by identity; one that is being looked at takes no bytes by itself."""
     node = schema.resolve(node)
-    if type_of(node) == "record":
-        below = (*above, id(node))
-        return id(node) in above or all(_takes_no_bytes(schema, each, below) for each in _parts_of(node))
-    return type_of(node) == "null" or (type_of(node) == "fixed" and node["size"] == 0)
+    if type_of(node) != "record":
+        return type_of(node) == "null" or (type_of(node) == "fixed" and node["size"] == 0)
+    if depth == MAX_DEPTH:
+        raise InvalidSchema(f"its records are nested more than {MAX_DEPTH} levels deep")
+    if id(node) not in known:
+        known[id(node)] = True
+        known[id(node)] = all(_takes_no_bytes(schema, each, known, depth + 1) for each in _parts_of(node))
+    return known[id(node)]
 
 
 def _decode_json(payload: bytes) -> Any:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type
 
-from ottla.client.schemas.columns import FramedColumns
+from ottla.client.schemas.framed_columns import FramedColumns
 from ottla.client.schemas.registry import RegisteredSchema, SchemaRegistry
 from ottla.schemas.avro import AvroSchema
 from ottla.schemas.columns.avro_writing import AvroWriter
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 ERROR: Final = "_error"
 """The field that says why a row was not read."""
 Mode = Literal["PERMISSIVE", "FAILFAST"]
-Text = str | RegisteredSchema
 
 
 class NotReadable(ValueError):
@@ -106,7 +105,7 @@ def to_avro(
     """
     registry = _registry(schema_registry, ca_file)
     if schema is None:
-        number, found = registry.find_version(subject, version)
+        number, found = _find_version("AVRO", registry, subject, version)
     else:
         found = RegisteredSchema(schema, "AVRO")
         number = registry.register(subject, found)
@@ -122,10 +121,16 @@ def _find_reader(
     if schema is not None:
         return RegisteredSchema(schema, kind)
     assert subject is not None
-    found = _registry(url, ca_file).find_version(subject, version)[1]
+    return _find_version(kind, _registry(url, ca_file), subject, version)[1]
+
+
+def _find_version(
+    kind: str, registry: SchemaRegistry, subject: str, version: int | str
+) -> tuple[int, RegisteredSchema]:
+    number, found = registry.find_version(subject, version)
     if found.type != kind:
         raise BadOption("subject", f"{subject} has schemas of type {found.type}, not {kind}")
-    return found
+    return number, found
 
 
 def _decode_column(

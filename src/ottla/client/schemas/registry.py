@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from ottla.client.errors import ClientError
+from ottla.schemas.errors import InvalidSchema
 
 TIMEOUT_S: Final = 30.0
 MAX_REFERENCES: Final = 100
@@ -68,7 +69,7 @@ class SchemaRegistry:
         self._schemas: dict[int | str, RegisteredSchema] = {}
 
     def find_version(self, subject: str, version: int | str = "latest") -> tuple[int, RegisteredSchema]:
-        """The id and the schema of a version of a subject. Raises RegistryRequestError."""
+        """The id and the schema of a version of a subject. Raises RegistryRequestError, InvalidSchema."""
         document = self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}")
         return self._read(lambda: (int(document["id"]), self._read_schema(document)))
 
@@ -81,7 +82,7 @@ class SchemaRegistry:
         return self._read(lambda: int(document["id"]))
 
     def find_schema(self, name: int | str) -> RegisteredSchema:
-        """The schema of an id or a guid. Raises RegistryRequestError."""
+        """The schema of an id or a guid. Raises RegistryRequestError, InvalidSchema: too many references."""
         found = self._schemas.get(name)
         if found is None:
             kind = "ids" if isinstance(name, int) else "guids"
@@ -92,6 +93,8 @@ class SchemaRegistry:
     def _read(self, read: Callable[[], T]) -> T:
         try:
             return read()
+        except InvalidSchema:
+            raise
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             cause = f"the answer of the schema registry at {self._base} is no schema: {type(error).__name__}: {error}"
             raise RegistryRequestError(0, cause) from error
@@ -106,7 +109,7 @@ class SchemaRegistry:
             if each["name"] in asked:
                 continue
             if len(asked) == MAX_REFERENCES:
-                raise RegistryRequestError(0, f"a schema refers to more than {MAX_REFERENCES} others")
+                raise InvalidSchema(f"it refers to more than {MAX_REFERENCES} others")
             asked.add(each["name"])
             below = self._ask(f"/subjects/{quote(each['subject'], safe='')}/versions/{each['version']}?deleted=true")
             self._collect_references(below, texts, asked)

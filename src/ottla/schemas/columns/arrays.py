@@ -68,7 +68,7 @@ class ArrayMaker:
     def make_array(self, output: Output, length: int) -> Made:
         """The array of an output, of `length` rows."""
         if output.kind == "default":
-            return pa.repeat(pa.scalar(output.default, output.type), length), None
+            return pa.repeat(output.default, length), None
         array, bad = _MAKERS[output.kind](self, output, self._rows_of(output.column))
         if output.is_required:
             bad = _either(bad, self._rows_of(output.column).valid == 0)

@@ -1,8 +1,8 @@
 """JSON payloads as Arrow columns of a JSON schema.
 
 Zone: pure. Objects with `properties` are structs; others are maps if `additionalProperties` has a schema. Where a
-schema leaves more than one type, or contains itself, the column is JSON text. The keywords that say no type (`pattern`,
-`minimum` …) are not checked: who wrote has checked them.
+schema leaves more than one type, contains itself, or is nested too deeply, the column is JSON text. The keywords that
+say no type (`pattern`, `minimum` …) are not checked: who wrote has checked them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.schemas.columns.program import MAX_COLUMNS
 from ottla.schemas.columns.verdicts import Verdict
 from ottla.schemas.errors import InvalidSchema
 from ottla.schemas.json_schema import JsonSchema
-from ottla.schemas.nesting import canonical_json
+from ottla.schemas.nesting import MAX_DEPTH, canonical_json
 
 Convert = Callable[[Any], Any]
 """Makes Arrow's value of JSON's. Raises TypeError or ValueError: the value is none of the type."""
@@ -53,13 +53,13 @@ class JsonColumns:
 
     def _decode_value(self, payload: bytes, row: int, verdicts: npt.NDArray[np.uint8]) -> Any:
         try:
-            value = json.loads(payload, parse_constant=_refuse_constant)
+            value = _parse_json(payload)
         except (ValueError, RecursionError):
             verdicts[row] = Verdict.NOT_WRITTEN_WITH_IT
             return None
         try:
             return _convert(self._shape, value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             verdicts[row] = Verdict.NOT_READABLE
             return None
 
@@ -96,7 +96,7 @@ class _Shapes:
         if self._count > MAX_COLUMNS:
             raise InvalidSchema(f"it has more than {MAX_COLUMNS:,} columns")
         node = self._schema.resolve(node)
-        if not isinstance(node, dict) or id(node) in above:
+        if not isinstance(node, dict) or id(node) in above or len(above) == MAX_DEPTH:
             return _TEXT
         below = (*above, id(node))
         for keyword in ("oneOf", "anyOf", "allOf"):
@@ -187,6 +187,15 @@ def _to_float(value: Any) -> float:
 
 def _object_text(shape: _Shape) -> _Shape:
     return shape._replace(convert=lambda value: canonical_json(_checked(dict, value)), is_nullable=False)
+
+
+def _parse_json(payload: bytes) -> Any:
+    """Raises ValueError, RecursionError. Halves of surrogate pairs, which only escapes can make, are no text."""
+    text = payload.decode()  # json.loads takes other encodings, and halves of pairs in UTF-8
+    value = json.loads(text, parse_constant=_refuse_constant)
+    if "\\ud" in text.lower():
+        canonical_json(value).encode()
+    return value
 
 
 def _refuse_constant(name: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from ottla.schemas.avro import AvroSchema, type_of
 from ottla.schemas.decoding import refuse_empty_items
 from ottla.schemas.errors import InvalidSchema
+from ottla.schemas.nesting import MAX_DEPTH
 
 MAX_COLUMNS: Final = 10_000
 
@@ -91,7 +92,7 @@ _PRIMITIVES: Final = {
 
 
 def compile_program(schema: AvroSchema) -> Program:
-    """The program of a schema. Raises InvalidSchema for a recursive one, and for one of too many columns."""
+    """The program of a schema. Raises InvalidSchema for a recursive one, and for one of too many columns or levels."""
     refuse_empty_items(schema)
     compiler = _Compiler(schema)
     compiler.add_part("", schema.root, ())
@@ -102,6 +103,7 @@ def compile_program(schema: AvroSchema) -> Program:
 class _Compiler:
     def __init__(self, schema: AvroSchema) -> None:
         self._schema = schema
+        self._depth = 0
         self.program = Program()
 
     def add_step(self, step: Step, column: int = 0, argument: int = 0, address: int = 0) -> int:
@@ -111,7 +113,15 @@ class _Compiler:
 
     def add_part(self, name: str, node: Any, above: tuple[int, ...]) -> int:
         """Add columns and steps of a node; returns its column. above: identities of the records that it is in."""
-        node = self._schema.resolve(node)
+        if self._depth == MAX_DEPTH:
+            raise InvalidSchema(f"its types are nested more than {MAX_DEPTH} levels deep")
+        self._depth += 1
+        try:
+            return self._add_node(name, self._schema.resolve(node), above)
+        finally:
+            self._depth -= 1
+
+    def _add_node(self, name: str, node: Any, above: tuple[int, ...]) -> int:
         kind = type_of(node)
         if kind == "union":
             return self._add_union(name, node, above)

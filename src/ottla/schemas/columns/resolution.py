@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from ottla.schemas.avro import AvroSchema, type_of
-from ottla.schemas.avro_compatibility import PROMOTED, has_name
+from ottla.schemas.avro_compatibility import MAX_COMPARISONS, PROMOTED, has_name
 from ottla.schemas.columns.program import Column, Program
 from ottla.schemas.columns.types import arrow_type, default_of, members_of
 from ottla.schemas.errors import InvalidSchema
@@ -37,7 +37,7 @@ class Output(NamedTuple):
     """Whether a null in the writer's column cannot be read."""
     unread: tuple[int, ...] = ()
     """Columns of types of the writer's that the reader lacks: each of their values cannot be read."""
-    default: Any = None
+    default: pa.Scalar | None = None
 
 
 def resolve_columns(program: Program, reader: AvroSchema) -> Output:
@@ -49,6 +49,7 @@ class _Resolution:
     def __init__(self, columns: list[Column], reader: AvroSchema) -> None:
         self._columns = columns
         self._reader = reader
+        self._comparisons = 0
 
     def resolve(self, number: int, node: Any) -> Output:
         """The output of a reader's node, of a writer's column."""
@@ -73,6 +74,9 @@ class _Resolution:
 
     def _find_member(self, column: Column, members: Sequence[Any]) -> int:
         """The member that reads a column: one of its type, or else the first it is promoted to; -1: there is none."""
+        self._comparisons += len(members)
+        if self._comparisons > MAX_COMPARISONS:
+            raise InvalidSchema(f"comparing the schemas takes more than {MAX_COMPARISONS:,} steps")
         nodes = [self._reader.resolve(each) for each in members]
         same = (at for at, each in enumerate(nodes) if _is_same(column, each))
         promoted = (at for at, each in enumerate(nodes) if column.kind in PROMOTED.get(type_of(each), ()))
@@ -107,8 +111,8 @@ class _Resolution:
         value = field.get("default", node.get("default", field) if type_of(node) == "enum" else field)
         if value is field:
             raise InvalidSchema(f"the field {field['name']!r} was not written, and has no default")
-        kind = arrow_type(self._reader, node)
-        return Output("default", node, kind, NO_COLUMN, default=default_of(self._reader, node, value))
+        default = default_of(self._reader, node, value)
+        return Output("default", node, default.type, NO_COLUMN, default=default)
 
 
 def _is_same(column: Column, node: Any) -> bool:

@@ -106,13 +106,19 @@ _NESTED: Final[dict[str, Callable[[AvroSchema, Any, tuple[int, ...]], pa.DataTyp
 # -- defaults ----------------------------------------------------------------------------------------------------------
 
 
-def default_of(schema: AvroSchema, node: Any, default: Any) -> Any:
-    """The JSON value of a default as one that Arrow takes for the node's type. Raises InvalidSchema."""
-    node = schema.resolve(node)
+def default_of(schema: AvroSchema, node: Any, default: Any) -> pa.Scalar:
+    """The JSON value of a default as a value of the node's type. Raises InvalidSchema."""
+    kind = arrow_type(schema, node)
     try:
-        return _DEFAULTS.get(type_of(node), _as_it_is)(schema, node, default)
-    except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError) as error:
+        return pa.scalar(_default_value(schema, node, default), kind)
+    except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError, pa.ArrowException) as error:
         raise InvalidSchema(f"{default!r:.100} is not a default of its type: {error}") from error
+
+
+def _default_value(schema: AvroSchema, node: Any, default: Any) -> Any:
+    """The value as Arrow takes it."""
+    node = schema.resolve(node)
+    return _DEFAULTS.get(type_of(node), _as_it_is)(schema, node, default)
 
 
 def _as_it_is(_: AvroSchema, __: Any, default: Any) -> Any:
@@ -130,15 +136,15 @@ def _bytes_default(_: AvroSchema, node: Any, default: Any) -> Any:
 def _record_default(schema: AvroSchema, node: Any, default: Any) -> Any:
     # A field that the default leaves out has its own.
     values = {each["name"]: default.get(each["name"], each.get("default")) for each in node["fields"]}
-    return {each["name"]: default_of(schema, each["type"], values[each["name"]]) for each in node["fields"]}
+    return {each["name"]: _default_value(schema, each["type"], values[each["name"]]) for each in node["fields"]}
 
 
 def _array_default(schema: AvroSchema, node: Any, default: Any) -> Any:
-    return [default_of(schema, node["items"], each) for each in default]
+    return [_default_value(schema, node["items"], each) for each in default]
 
 
 def _map_default(schema: AvroSchema, node: Any, default: Any) -> Any:
-    return [(key, default_of(schema, node["values"], each)) for key, each in default.items()]
+    return [(key, _default_value(schema, node["values"], each)) for key, each in default.items()]
 
 
 def _union_default(schema: AvroSchema, node: Any, default: Any) -> Any:
@@ -146,8 +152,10 @@ def _union_default(schema: AvroSchema, node: Any, default: Any) -> Any:
     members = members_of(schema, node)
     if default is None:
         return None
-    at = next(at for at, each in enumerate(members) if _fits(schema.resolve(each), default))
-    value = default_of(schema, members[at], default)
+    at = next((at for at, each in enumerate(members) if _fits(schema.resolve(each), default)), None)
+    if at is None:
+        raise ValueError("it is of none of the union's types")
+    value = _default_value(schema, members[at], default)
     if len(members) == 1:
         return value
     return {f"member{each}": value if each == at else None for each in range(len(members))}

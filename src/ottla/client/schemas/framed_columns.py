@@ -1,8 +1,8 @@
 """Arrow arrays of framed payloads as arrays of one reader's schema, whichever schemas they were written with.
 
-Zone: real. Payloads are decoded per writer's schema. A payload that cannot be read costs its
-own row; a registry that cannot be reached costs the whole array, because the payloads may be good. Schemas that are
-known already are not asked for again.
+Zone: real. Payloads are decoded per writer's schema. A payload that cannot be read costs its own row; a registry that
+cannot be reached costs the whole array, because the payloads may be good. Schemas that are known already are not asked
+for again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from ottla.schemas.framing import KEY_HEADER, VALUE_HEADER, read_framing
 
 ATTEMPTS: Final = 3
 PAUSE_S: Final = 1.0
-"""Between attempts to reach a registry."""
 UNKNOWN_S: Final = 60.0
-"""How long a schema that the registry lacks is not asked for again."""
 _UNKNOWN_MAX: Final = 10_000
 _HTTP_NOT_FOUND: Final = 404
 _MISSING: Final = (_HTTP_NOT_FOUND, 40402, 40403)
@@ -53,9 +51,21 @@ class _Framing(NamedTuple):
 class FramedColumns:
     """Decodes arrays of payloads. For one thread."""
 
-    def __init__(self, registry: SchemaSource, reader: RegisteredSchema) -> None:
-        """Raises InvalidSchema for a reader's schema without columns."""
+    def __init__(
+        self,
+        registry: SchemaSource,
+        reader: RegisteredSchema,
+        *,
+        pause_s: float = PAUSE_S,
+        unknown_s: float = UNKNOWN_S,
+    ) -> None:
+        """pause_s: between attempts to reach the registry. unknown_s: how long a schema that it lacks is not asked for.
+
+        Raises InvalidSchema for a reader's schema without columns.
+        """
         self._registry = registry
+        self._pause_s = pause_s
+        self._unknown_s = unknown_s
         self._reader = reader
         self.type: pa.DataType = make_columns(reader, reader).type
         """The type of the arrays."""
@@ -83,11 +93,7 @@ class FramedColumns:
             reasons[rows] = found
         if not pieces:
             return pa.nulls(len(payloads), self.type), pa.nulls(len(payloads), pa.string())
-        array = (
-            pieces[0]
-            if len(pieces) == 1
-            else pa.concat_arrays(pieces).take(pa.array(np.argsort(np.concatenate(order))))
-        )
+        array = pieces[0] if len(pieces) == 1 else _in_order(pieces, order)
         return array, pa.array(reasons, pa.string())
 
     def _decode_part(self, framing: _Framing | int, payloads: pa.Array) -> tuple[pa.Array, Any]:
@@ -124,16 +130,14 @@ class FramedColumns:
         if found is not None:
             return found
         since, reason = self._unknown.get(name, (0.0, ""))
-        if reason and time.monotonic() - since < UNKNOWN_S:
+        if reason and time.monotonic() - since < self._unknown_s:
             return reason
         try:
-            writer = self._find_schema(name)
+            self._decoders[name] = make_columns(self._find_schema(name), self._reader)
         except RegistryRequestError as error:
             if error.code not in _MISSING:
                 raise
             return self._remember_unknown(name, f"the registry has no schema {name}: {error}")
-        try:
-            self._decoders[name] = make_columns(writer, self._reader)
         except InvalidSchema as error:
             self._decoders[name] = f"schema {name} cannot be read with the reader's schema: {error}"
         return self._decoders[name]
@@ -145,7 +149,7 @@ class FramedColumns:
             except RegistryRequestError as error:
                 if not error.is_outage:
                     raise
-                time.sleep(PAUSE_S)
+                time.sleep(self._pause_s)
         return self._registry.find_schema(name)
 
     def _remember_unknown(self, name: int | str, reason: str) -> str:
@@ -153,6 +157,11 @@ class FramedColumns:
             self._unknown.clear()
         self._unknown[name] = time.monotonic(), reason
         return reason
+
+
+def _in_order(pieces: list[pa.Array], order: list[Numbers]) -> pa.Array:
+    """The pieces as one array; `order` has the row of each of their elements."""
+    return pa.concat_arrays(pieces).take(pa.array(np.argsort(np.concatenate(order))))
 
 
 def _group_by_schema(
