@@ -21,7 +21,8 @@ Written by `bench/growth.py`; do not edit. Each row is measured at several sizes
 cost over n, both as logarithms: 0 is a cost that does not depend on n, 1 one that is linear; what must not grow may
 cost twice as much as at the smallest n, too. Costs per element have a goal instead. Beside it another client produces
 one small batch every 5 ms with acks=1: its longest wait in ms. Kafka is Apache Kafka 4.4.0, where it was measured:
-above 5,000 partitions it was not. Rows may be of different runs.
+above 5,000 partitions it was not. The CPU of a broker that is lost is counted until three seconds after all partitions
+have leaders. Rows may be of different runs.
 
 Machine: {machine}. Load average: {load}. Written {when}.
 

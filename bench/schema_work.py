@@ -1,6 +1,6 @@
 """Runs one Spark in a separate process that decodes a file of payloads; `bench/schemas.py` starts it.
 
-Zone: real. `python bench/schema_work.py FILE REGISTRY SCHEMA JARS DIRECTORY` starts a SparkSession and then runs the
+Zone: real. `python bench/schema_work.py FILE REGISTRY SCHEMA DIRECTORY JARS` starts a SparkSession and then runs the
 jobs in the lines of standard input, with a line of JSON for each: `ottla`, `udf`, `jvm`, `floor`.
 """
 
@@ -54,12 +54,13 @@ def fastavro_udf(schema: str) -> Any:
     return decode
 
 
-def main(file: str, registry: str, schema: str, jars: str, directory: str) -> None:
+def main(file: str, registry: str, schema: str, directory: str, jars: str) -> None:
     """Until the end of standard input."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # Java may print something
     spark = session(directory, jars)
     frame = spark.read.parquet(file)
+    print("{}", file=answers)
     for line in sys.stdin:
         made = decoded(frame, line.strip(), registry, schema)
         print(json.dumps(measured(made.write.format("noop").mode("overwrite").save)), file=answers)

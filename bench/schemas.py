@@ -12,7 +12,6 @@ import argparse
 import io
 import json
 import random
-import subprocess
 import sys
 import tempfile
 from contextlib import closing
@@ -31,7 +30,7 @@ from testbench.registry import RegistryProcess
 from bench.filling import Filling, judge
 from bench.report import write
 from bench.rows import Row
-from bench.spark import line
+from bench.spark import Spark, line
 from ottla.client.schemas.registry import RegisteredSchema, SchemaRegistry
 
 HEAD = """# Results: schemas
@@ -92,36 +91,6 @@ def _order(at: int, draw: random.Random) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Spark:
-    """A Spark in a separate process (`bench/schema_work.py`)."""
-
-    def __init__(self, words: list[str], directory: Path) -> None:
-        directory.mkdir(parents=True)
-        self._log = (directory / "log").open("w")
-        command = [sys.executable, str(Path(__file__).with_name("schema_work.py")), *words, str(directory)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, bufsize=1
-        )
-
-    def ask(self, job: str) -> dict[str, float]:
-        """Run a job; returns its time and CPU."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(job + "\n")
-        told = self._process.stdout.readline()
-        if not told:
-            raise SystemExit(f"Spark ended: see {self._log.name}")
-        found: dict[str, float] = json.loads(told)
-        return found
-
-    def close(self) -> None:
-        """End it."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(60)
-        self._log.close()
-
-
 class Bench(Filling):
     """Runs the rows."""
 
@@ -134,12 +103,12 @@ class Bench(Filling):
         ):
             number = SchemaRegistry(registry.url).register("orders-value", RegisteredSchema(SCHEMA, "AVRO"))
             write_payloads(file, number, int(RECORDS * self.scale))
-            jars = ",".join(map(str, packages.avro_jars()))
+            words = [str(file), registry.url, SCHEMA]
             for run in range(self.options.runs):
                 self.begin_run(run)
                 for job in ("ottla", "udf", "jvm", "floor"):
-                    words = [str(file), registry.url, SCHEMA, jars]
-                    with closing(Spark(words, self.directory / f"{job}{run}")) as spark:
+                    directory = self.directory / f"{job}{run}"
+                    with closing(Spark("schema_work.py", words, directory, packages.avro_jars())) as spark:
                         self._keep(job, [spark.ask(job) for _ in range(3)][-1])
 
     def _keep(self, job: str, found: dict[str, float]) -> None:

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -90,15 +91,15 @@ def line(row: Row) -> str:
 
 
 class Spark:
-    """A Spark in a separate process."""
+    """A Spark in a separate process: a script of bench/ that runs the jobs in the lines of standard input."""
 
-    def __init__(self, kind: str, bootstrap: str, directory: Path) -> None:
-        jars = ",".join(map(str, packages.connector_jars())) if kind == CONNECTOR else ""
+    def __init__(self, script: str, words: Sequence[str], directory: Path, jars: Sequence[Path] = ()) -> None:
+        """The script is called with `words`, the directory, and the jars."""
         directory.mkdir(parents=True)
         self._log = (directory / "log").open("w")
-        words = [sys.executable, str(Path(__file__).with_name("spark_work.py")), kind, bootstrap, SOURCE]
+        command = [sys.executable, str(Path(__file__).with_name(script)), *words, str(directory)]
         self._process = subprocess.Popen(
-            [*words, str(directory), jars],
+            [*command, ",".join(map(str, jars))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -167,10 +168,12 @@ class Bench(Filling):
     def _start(self, kind: str, peer: Peer, run: int) -> None:
         """One start of Spark: every job three times."""
         name = "ottla" if kind == OWN else CONNECTOR
-        with closing(Spark(kind, f"{HOST}:{peer.port}", self.directory / f"{kind}{run}")) as spark:
-            for job, words in (("read", ()), ("copy", ("written",))):
+        words = [kind, f"{HOST}:{peer.port}", SOURCE]
+        jars = packages.connector_jars() if kind == CONNECTOR else []
+        with closing(Spark("spark_work.py", words, self.directory / f"{kind}{run}", jars)) as spark:
+            for job, given in (("read", ()), ("copy", ("written",))):
                 if self.wants(f"{job}-cpu", f"{job}-time"):
-                    third = [spark.ask(job, *words) for _ in range(3)][-1]
+                    third = [spark.ask(job, *given) for _ in range(3)][-1]
                     self.add(f"{job}-cpu", name, third["cpu_s"])
                     self.add(f"{job}-time", name, third["seconds"])
             if self.wants(*(key for key in self.rows if key.startswith("latency"))):

@@ -104,11 +104,12 @@ def test_what_is_no_text_costs_its_own_row(payload: bytes) -> None:
     assert read({"type": "string"}, b'"\\ud83d\\ude00"') == ["\U0001f600"]
 
 
-@pytest.mark.parametrize("depth", range(900, 1000, 3))
-def test_deep_values_cost_their_own_row(depth: int) -> None:
-    (found, other) = read({}, b"[" * depth + b"]" * depth, b"1")
-    assert other == "1"
-    assert found in ("[" * depth + "]" * depth, BAD, Verdict.NOT_WRITTEN_WITH_IT)
+def test_deep_values_cost_their_own_row() -> None:
+    """Each depth about the one that can just be read, and not be written any more."""
+    for depth in range(800, 1000):
+        (found, other) = read({}, b"[" * depth + b"]" * depth, b"1")
+        assert other == "1"
+        assert found in ("[" * depth + "]" * depth, BAD, Verdict.NOT_WRITTEN_WITH_IT)
 
 
 def test_definitions_that_lead_far_are_text_from_there() -> None:

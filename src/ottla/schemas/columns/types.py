@@ -111,7 +111,7 @@ def default_of(schema: AvroSchema, node: Any, default: Any) -> pa.Scalar:
     kind = arrow_type(schema, node)
     try:
         return pa.scalar(_default_value(schema, node, default), kind)
-    except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError, pa.ArrowException) as error:
+    except (TypeError, KeyError, ValueError, AttributeError, ArithmeticError) as error:
         raise InvalidSchema(f"{default!r:.100} is not a default of its type: {error}") from error
 
 
