@@ -174,12 +174,14 @@ class ResourceFilter(NamedTuple):
 
     def matches_resource(self, resource: ResourcePattern) -> bool:
         """Whether the resource is selected."""
+        # 1. the type, 2. how the pattern was created, 3. its name.
         if self.resource_type not in (ResourceType.ANY, resource.resource_type):
             return False
         if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, resource.pattern_type):
             return False
         if self.name is None:
             return True
+        # MATCH asks for the ACLs that decide about a resource: its own, those of `*`, and those of its prefixes.
         if self.pattern_type is not PatternType.MATCH:
             return self.name == resource.name
         if resource.pattern_type is PatternType.PREFIXED:

@@ -69,6 +69,7 @@ class Histogram:
 
     def quantile(self, share: float) -> float:
         """The upper bound of the bucket of a quantile (0…1); 0 without values, inf above the last bound."""
+        # Exact only to a bucket; without values between the bounds it cannot be known better.
         wanted, seen = share * self.count, 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             seen += count
@@ -80,6 +81,7 @@ class Histogram:
         """Cumulative buckets, sum and count."""
         labels = labels or {}
         seen = 0
+        # Prometheus wants cumulative buckets, the last one with all values.
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             seen += count
             yield Sample("_bucket", {**labels, "le": _format_number(bound)}, seen)

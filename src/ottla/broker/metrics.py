@@ -68,6 +68,7 @@ class BrokerMetrics:
         )
 
     def _topic_sums(self, attribute: str) -> Iterator[tuple[Labels, float]]:
+        # Summed at a scrape: the hot path adds to one int of the partition, and knows no metric.
         for topic in self._hosted.by_name.values():
             yield {"topic": topic.name}, sum(getattr(each, attribute) for each in topic.partitions.values())
 
@@ -189,11 +190,13 @@ class BrokerMetrics:
         )
 
     def _contained_counts(self) -> Iterator[tuple[Labels, float]]:
+        # By API, so that a defect that one request provokes can be found by its name.
         for key, count in sorted(self._dispatch.containment.counts.items()):
             yield {"request": name_of(key)}, count
         yield {"request": CALLBACK}, self._dispatch.containment.callbacks
 
     def _request_counts(self) -> Iterator[tuple[Labels, float]]:
+        # Hot and cold requests are counted in two tables; a reader of metrics sees one.
         counts = {key: api.count for key, api in self._dispatch.hot.items()}
         counts |= {key: api.count for key, api in self._dispatch.cold.items()}
         for key, count in sorted(counts.items()):

@@ -63,6 +63,7 @@ def repair(directories: tuple[str, ...], dry_run: bool, output: str) -> None:
     answers: list[Json] = []
     left = False
     for directory in directories:
+        # Locked before the check: what is found must be what is there when it is repaired.
         lock = None if dry_run else _lock_directory(directory)
         try:
             report = _check_directory(directory)
@@ -123,6 +124,7 @@ def _lock_directory(directory: str) -> DirectoryLock:
     from ottla.seams import Failure
     from ottla.server.disks.data_dir_lock import DirectoryLock
 
+    # The lock is that of the data directory, also if one partition inside of it is named.
     inside = os.path.exists(os.path.join(os.path.dirname(os.path.abspath(directory)), "meta.properties"))
     try:
         return DirectoryLock(os.path.dirname(os.path.abspath(directory)) if inside else directory)

@@ -35,6 +35,7 @@ def log_dirs(ids: tuple[int, ...], topics: tuple[str, ...], replicas: bool, outp
 
     with connect_cluster() as client:
         found = Admin(client).describe_log_dirs()
+    # Refused before anything is printed: a script must not take half of a table for all of it.
     if missing := sorted(set(ids) - set(found)):
         raise click.ClickException(f"there is no broker {', '.join(map(str, missing))}")
     shown = {node: _filter_replicas(dirs, topics) for node, dirs in found.items() if not ids or node in ids}
@@ -102,6 +103,7 @@ def _dir_rows(found: Found) -> list[Sequence[object]]:
                 continue
             copies = sum(replica.is_future for replica in each.replicas)
             size = sum(replica.size for replica in each.replicas)
+            # Brokers before Kafka 3.3 do not report space: -1 is no size.
             total, free = (None if value < 0 else value for value in (each.total_bytes, each.usable_bytes))
             rows.append((node, each.path, len(each.replicas) - copies, copies, size, total, free, None))
     return rows
@@ -130,6 +132,7 @@ def move(node: int, directory: str, partitions: tuple[str, ...], wait: bool, out
     """Move replicas of broker ID to another of its log directories. Naming their present one cancels the move."""
     from ottla.client import Admin, Replica
 
+    # A partition that is named twice is moved once.
     targets = {Replica(parse_partition(word), node): directory for word in dict.fromkeys(partitions)}
     with connect_cluster() as client:
         admin = Admin(client)
@@ -172,6 +175,7 @@ def _not_moved(admin: Admin, replicas: Sequence[Replica], directory: str) -> lis
     for replica in replicas:
         dirs = found.get(replica.node_id)
         for each in dirs if isinstance(dirs, list) else ():
+            # Paths are compared without a slash at the end, which a shell's completion adds.
             if isinstance(each, LogDir) and each.path.rstrip("/") == directory.rstrip("/"):
                 there.update((one.tp, replica.node_id) for one in each.replicas if not one.is_future)
     return [replica for replica in replicas if replica not in there]

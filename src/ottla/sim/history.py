@@ -177,6 +177,7 @@ class History:
 
     def may_be_lost(self, log: str, offset: int, life: int) -> bool:
         """Whether a record that was seen at that offset in that life may be missing at the end."""
+        # 1. clients deleted it, 2. its topic, or 3. the nemesis cut its file; else 4. a loss of power took it.
         if offset < self.deleted.get(log, 0) or log in self.dropped or log in self.rewritten:
             return True
         return self.may_be_taken(log, offset, life)

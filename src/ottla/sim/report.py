@@ -32,12 +32,14 @@ def replay_command(result: Result, options: Options | ClusterOptions) -> str:
     elif options.defects:
         words.append("--defects")
     words.append(f"--seed {result.seed}")
+    # Only what differs from the defaults, so that the command stays short enough to be read.
     if options.seconds != 60:
         words.append(f"--seconds {options.seconds}")
     if options.without:
         words.append(f"--ablate {options.without}")
     if isinstance(options, ClusterOptions) and options.kinds:
         words.append(f"--kinds '{','.join(options.kinds)}'")
+    # A run that was made smaller has only these faults; the seed alone would have all of them.
     if isinstance(options, ClusterOptions) and options.strikes is not None:
         words.append(f"--faults {','.join(map(str, options.strikes)) or 'none'}")
     return " ".join(words)

@@ -51,13 +51,16 @@ def run_swarm(seeds: Iterable[int], options: Options | ClusterOptions, jobs: int
         return
     remaining = iter(seeds)
     with ProcessPoolExecutor(jobs) as pool:
+        # Two seeds per process wait at most: a swarm of a million seeds does not hold a million futures.
         running = {pool.submit(run_seed, seed, options) for seed in islice(remaining, 2 * jobs)}
         try:
             while running:
                 done, running = wait(running, return_when=FIRST_COMPLETED)
+                # Those that end together are sorted, so that output differs between runs as little as possible.
                 yield from sorted((future.result() for future in done), key=lambda result: result.seed)
                 running |= _submit_more(pool, remaining, len(done), options)
         finally:
+            # The caller may stop at the first failure: what has not begun does not begin.
             pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -134,6 +137,7 @@ class Coverage:
             self.faults[kind] = self.faults.get(kind, 0) + count
         if not result.ok:
             self.failed.append(result)
+        # A failure counts whatever the run has covered; a run without one counts only if enough happened in it.
         elif result.unmet_minimums:
             self.not_counted.append((result.seed, result.unmet_minimums))
 

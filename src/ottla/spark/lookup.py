@@ -52,6 +52,7 @@ class Lookup:
         `all_there` these are left out.
         """
         topics = self._options.topics
+        # Three ways to name topics: a pattern of the topics that are there now, a list of names, or partitions.
         if topics.pattern is not None:
             found = self._retry_call(self._admin.list_topics)
             matching = [view for view in found if topics.pattern.fullmatch(view.name)]
@@ -59,6 +60,8 @@ class Lookup:
         names = topics.subscribe or tuple(dict.fromkeys(tp.topic for tp in topics.assign))
         try:
             known = self._remember_topics(self._retry_call(lambda: self._describe_topics(names)))
+        # Metadata is retried as a whole, so one topic that is gone would hide the others: they are asked for once more,
+        # and each missing one is left out.
         except RefusedError as error:
             if all_there or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
@@ -106,6 +109,7 @@ class Lookup:
         wanted = list(partitions)
         if position.offsets is not None:
             _check_same_partitions(f"{side}Offsets", position.offsets, wanted)
+            # Spark's -2 and -1 mean the first and the last offset; only these have to be asked for.
             special = {tp: number for tp, number in position.offsets.items() if number < 0}
             return {**position.offsets, **self._offsets_for_times(special)}
         if position.timestamps is not None:
@@ -119,6 +123,7 @@ class Lookup:
         return self._offsets_for_times(dict.fromkeys(wanted, position.everywhere))
 
     def _from_group(self, name: str, wanted: list[TopicPartition]) -> Offsets:
+        # Partitions without a committed offset begin where a new group of Spark's would: at their first offset.
         group = GroupOffsets(self._cluster, name)
         found = self._retry_call(lambda: group.read_committed_offsets(wanted))
         return {tp: found[tp].offset if tp in found else begin for tp, begin in self.earliest_offsets(wanted).items()}
@@ -151,6 +156,7 @@ class Lookup:
             try:
                 return ask()
             except ClientError as error:
+                # A topic that was just created is not known to every broker yet.
                 unknown = isinstance(error, RefusedError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 if not error.retriable and not unknown:
                     raise

@@ -55,12 +55,14 @@ class PartitionAdmin(LogDirAdmin):
         ELECTION_NOT_NEEDED; with None the result lists only partitions that had an election.
         """
         deadline = deadline or self._cluster.deadline()
+        # Read once, and each partition asked for once: the caller may pass an iterator, or name one twice.
         wanted = None if partitions is None else list(dict.fromkeys(partitions))
 
         def build(version: int) -> ElectLeadersRequest:
             topic = ElectLeadersRequest.TopicPartitions
             asked = None if wanted is None else [topic(topic=t, partitions=p) for t, p in _by_topic(wanted).items()]
             return ElectLeadersRequest(
+                # Version 0 knows only the preferred election.
                 election_type=int(kind) if version >= 1 else 0,
                 topic_partitions=asked,
                 timeout_ms=timeout_ms(deadline),

@@ -74,6 +74,7 @@ class ProducerLock:
 
     def wait_until(self, holds: Callable[[], bool], timeout: float | None) -> bool:
         """Wait, with the lock held, until `holds()` is true; False after `timeout` seconds."""
+        # Counted so that the sender, who changes the state a thousand times a second, need not notify without waiters.
         self._waiting += 1
         try:
             return self._changed.wait_for(holds, None if timeout is None else bounded_s(timeout))
@@ -127,6 +128,7 @@ class SendFuture:
     def add_done_callback(self, call: Callable[[SendFuture], object]) -> None:
         """Call `call` with this future when the outcome is known: now, or later in the sender's thread."""
         with self._shared.lock:
+            # Looked up under the lock: a batch may be split between two looks, and then the record is in a half of it.
             batch, index = self._batch.leaf_of(self._index)
             if not batch.done:
                 batch.callbacks = batch.callbacks or []
@@ -173,6 +175,7 @@ class TableFuture:
         timeout: seconds. Raises the error of the first failed rows (`appended` has those in the log), DeadlineError
         after `timeout`, UsageError in a callback.
         """
+        # One error may be raised by many futures and threads: each begins with an empty traceback.
         error = self.exception(timeout)
         if error is not None:
             raise error.with_traceback(None)
@@ -197,6 +200,7 @@ class TableFuture:
         found: dict[int, PartitionRows] = {}
         for leaf in self._leaf_batches():
             if leaf.done and leaf.error is None:
+                # Batches of a partition are in the order of their offsets, so the first one found has the first offset.
                 last = leaf.base_offset + leaf.count - 1 if leaf.base_offset >= 0 else NO_OFFSET
                 before = found.get(leaf.tp.partition, PartitionRows(0, leaf.base_offset, last))
                 found[leaf.tp.partition] = PartitionRows(before.rows + leaf.count, before.first_offset, last)

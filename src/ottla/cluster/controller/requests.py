@@ -74,6 +74,7 @@ def leader_and_isr(
                 topic_name=state.tp.topic, topic_id=state.topic_id, partition_states=[]
             )
         topic.partition_states.append(_isr_partition(state, sender.controller_epoch))
+        # A dictionary keeps the order in which leaders are met; LeaderAndIsr lists each once.
         leaders[state.partition.leader] = None
     return LeaderAndIsrRequest(
         controller_id=sender.node_id,
@@ -118,6 +119,7 @@ def update_metadata(
     """Build UpdateMetadata with all live brokers and the states of these partitions."""
     topics: dict[tuple[str, bytes], _MetaTopic] = {}
     for state in states:
+        # By name and id: a topic that was deleted and created again may be in one request with both of its ids.
         key = (state.tp.topic, state.topic_id)
         topic = topics.get(key)
         if topic is None:

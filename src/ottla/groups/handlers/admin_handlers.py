@@ -61,8 +61,10 @@ class GroupAdminHandlers:
         """
         states = _known_names(request.states_filter, _STATES)
         types = _known_names(request.types_filter, (_CLASSIC,))
+        # As in Kafka: the groups that are loaded are listed beside the error, and clients ask again.
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.is_loading else ErrorCode.NONE
         groups: list[Group] = []
+        # A filter of types that are all unknown matches no group; no filter matches all.
         if types is None or types:
             for shard in self._groups.shards():
                 groups += shard.groups.values()
@@ -89,6 +91,7 @@ class GroupAdminHandlers:
             row.authorized_operations = NOT_ASKED
             if asked and not row.error_code:
                 row.authorized_operations = context.authorized_operations(ResourceType.GROUP, group_id)
+            # Shards answer in any order, some only after their commit: the last one sends the rows in order.
             if len(found) == len(names):
                 context.send_reply(DescribeGroupsResponse(groups=[found[name] for name in names]))
 
@@ -136,6 +139,7 @@ class _Deletion:
 
     def _on_deleted(self, group_id: str, outcome: ErrorCode | ApiError | None) -> None:
         if outcome is None:
+            # The group has more offsets than one decision deletes: the next part has a turn of its own.
             self._groups.coordinator.run_soon(lambda: self.begin_deletion(group_id))
             return
         self._codes[group_id] = outcome.code if isinstance(outcome, ApiError) else outcome
@@ -163,6 +167,7 @@ def _description_row(
         row.error_code = outcome.code
         row.error_message = outcome.message
     elif outcome is None:
+        # Before version 6 a missing group is a dead one without an error (KIP-1043).
         row.group_state = GroupState.DEAD.value
         if version >= _NOT_FOUND_VERSION:
             row.error_code = ErrorCode.GROUP_ID_NOT_FOUND

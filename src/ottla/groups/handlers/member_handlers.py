@@ -123,6 +123,7 @@ class MemberHandlers:
         context.check_allowed(Operation.READ, ResourceType.GROUP, request.group_id)
         many = context.api_version >= _MANY_VERSION
         members = [(each.member_id, each.group_instance_id) for each in request.members]
+        # Before version 3 a request names one member, and its answer has one error code at the top.
         if not many:
             members = [(request.member_id, None)]
 
@@ -137,12 +138,14 @@ class MemberHandlers:
 
 def _join_response(outcome: JoinResult | ApiError, member_id: str, version: int) -> JoinGroupResponse:
     if isinstance(outcome, ApiError):
+        # The member id is echoed also with an error: with MEMBER_ID_REQUIRED it is the one to join with.
         outcome = JoinResult(member_code(outcome.code), member_id)
     name = outcome.protocol
     return JoinGroupResponse(
         error_code=outcome.code,
         generation_id=outcome.generation,
         protocol_type=outcome.protocol_type,
+        # Before version 7 the field is not nullable; those clients read an empty name as none.
         protocol_name=name if name is not None or version >= _NULL_NAMES_VERSION else "",
         leader=outcome.leader,
         skip_assignment=outcome.skip_assignment,

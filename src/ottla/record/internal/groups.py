@@ -179,6 +179,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Message, versions="0", flexible=
 
 GROUP_RECORDS: Final[Mapping[int, RecordType]] = MappingProxyType(
     {
+        # A key of type 0 has the same fields as one of type 1: both are offsets.
         0: RecordType(OffsetCommitKey, OffsetCommitValue),
         1: RecordType(OffsetCommitKey, OffsetCommitValue),
         2: RecordType(GroupMetadataKey, GroupMetadataValue),

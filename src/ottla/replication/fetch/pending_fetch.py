@@ -108,6 +108,7 @@ class PendingFetch(DelayedOperation):
     def try_complete(self) -> bool:
         """Case A: enough bytes. Case B: an error, or bytes of a segment that cannot grow any more. Case C: overdue, and
         only waited for cold bytes. Otherwise the request continues to wait."""
+        # Set before the reading: a partition that changes while it is read schedules one more look.
         self.scheduled = False
         if not self.completed and (self._completion.read_dirty(self) or (self.overdue and not self.cold)):
             return self.force_complete()
@@ -121,6 +122,7 @@ class PendingFetch(DelayedOperation):
 
     def wake(self) -> None:
         """Look again at the end of this turn, because a partition has changed."""
+        # However many partitions change in a turn, the request is looked at once: at the end of it.
         if not self.scheduled:
             self.scheduled = True
             self._completion.later(self._look_again)
@@ -147,5 +149,6 @@ class PendingFetch(DelayedOperation):
         """End without a response: the connection has ended."""
         super().abandon_request()
         self.session.on_dirty = None
+        # A session that lives on keeps its partitions for the next request, which may come by another connection.
         if not self.session.session_id or self.session.closed:
             self.session.release_partitions()

@@ -96,15 +96,18 @@ class _Shapes:
         if self._count > MAX_COLUMNS:
             raise InvalidSchema(f"it has more than {MAX_COLUMNS:,} columns")
         node = self._schema.resolve(node)
+        # 1. A boolean as a schema, 2. a schema inside of itself, 3. one too deep: text, which loses nothing.
         if not isinstance(node, dict) or id(node) in above or len(above) == MAX_DEPTH:
             return _TEXT
         below = (*above, id(node))
+        # With a type beside it, such a keyword only narrows that type, which decides about the column.
         for keyword in ("oneOf", "anyOf", "allOf"):
             if keyword in node and "type" not in node:
                 return self._one_of(node[keyword], below)
         types = node.get("type", _types_of_values(node))
         names = [types] if isinstance(types, str) else list(types)
         rest = [each for each in names if each != "null"]
+        # Two types have no common column; neither has a schema that names none.
         if len(rest) != 1:
             return _TEXT
         made = _SHAPES[rest[0]](self, node, below)
@@ -123,6 +126,7 @@ class _Shapes:
         if not node.get("properties"):
             more = node.get("additionalProperties")
             return self._map_shape(more, above) if isinstance(more, dict) and more else _object_text(_TEXT)
+        # Properties that the schema does not name are dropped: a struct has no place for them.
         parts = {name: self.shape_of(each, above) for name, each in node["properties"].items()}
         required = frozenset(node["required"]) if isinstance(node.get("required"), list) else frozenset()
 

@@ -113,6 +113,7 @@ class ClientQuotas:
 
     def replace_entity(self, entity: Entity, quotas: Mapping[Quota, float]) -> None:
         """Make these the only quotas of an entity."""
+        # Indexed twice: by quota for `find_limit`, which any request may need, and by entity to describe them.
         for quota, bounds in self._bounds.items():
             if quota in quotas:
                 bounds[entity] = quotas[quota]

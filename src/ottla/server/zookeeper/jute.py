@@ -117,6 +117,7 @@ class Reader:
         """The count of a vector whose elements have at least `least` bytes: memory is never allocated for a count that
         the message cannot hold."""
         count = self.read_int32()
+        # A hostile length costs one comparison, not an allocation.
         if count < -1 or count * least > self.left:
             raise BadMessage(f"a vector of {count} elements in {self.left} bytes")
         return max(count, 0)

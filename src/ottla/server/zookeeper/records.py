@@ -254,10 +254,12 @@ def _read_parts(reader: Reader, allowed: Sequence[int]) -> list[tuple[int, Any]]
     parts: list[tuple[int, Any]] = []
     while True:
         op, done, _ = reader.read_int32(), reader.read_flag(), reader.read_int32()
+        # A header with this flag ends the multi; there is no count in front of the parts.
         if done:
             return parts
         if op not in allowed:
             raise BadMessage(f"operation {op} inside a multi")
+        # Bounded before the part is decoded: the message's size alone allows a hundred thousand.
         if len(parts) == MAX_OPS:
             raise BadMessage(f"a multi of more than {MAX_OPS} operations")
         parts.append((op, _read_record(reader, op)))
@@ -284,6 +286,7 @@ def encode_parts(parts: Sequence[tuple[int, int, str, Sequence[Value]]]) -> byte
     encoded = [
         _PART.pack(-1, False, error) + write_fields("i", (error,))
         if op < 0
+        # After a failure all parts have an error: op -1, and the code twice.
         else _PART.pack(op, False, error) + write_fields(types, values)
         for op, error, types, values in parts
     ]

@@ -51,6 +51,7 @@ class ClientAdmin(ClusterAdmin):
     def _draw_configs(self, role: Role) -> dict[str, str]:
         configs = super()._draw_configs(role)
         if self.random.chance(0.3):
+            # Small enough that batches of the larger `batch.size` have to be split.
             configs["max.message.bytes"] = "1200"
         return configs
 
@@ -97,6 +98,7 @@ class ClientWorkload(ClusterWorkload):
         name = f"producer-{role.value}-{number}"
         random = self._streams.named_stream(f"producer{number}")
         config = draw_config(random, name, idempotent=idempotent)
+        # Brokers refuse zstd before version 7 of Produce (KIP-110).
         at_most = random.choice([v for v in VERSIONS if v >= ZSTD_VERSION or config.client.compression_type != "zstd"])
         assert isinstance(self.history, ClientHistory)
         core = self._streams.named_stream(f"core{number}")
@@ -134,6 +136,7 @@ class ClientWorkload(ClusterWorkload):
     def missing_from_group(self) -> list[str]:
         """Empty when all members are stable in one generation and every partition has one owner."""
         parts = sorted(str(tp) for member in self.members for tp in member.owned)
+        # Partitions may have been added since: the comparison is with the newest list.
         self.watcher.mark_metadata_stale()
         wanted = [f"{topic}-{at}" for topic, at in self.watcher.view if topic == EVENTS]
         rest = {member.generation for member in self.members}
@@ -169,6 +172,7 @@ def draw_config(random: Stream, name: str, *, idempotent: bool) -> ProducerConfi
         "compression.type": random.choice(CODECS),
         "max.in.flight.requests.per.connection": random.choice((5, 5, 3, 1)) if idempotent else random.choice((1, 5)),
     }
+    # Idempotent producers must not stop early: their promise is judged by the log.
     if not idempotent and random.chance(0.3):
         settings["retries"] = 2
     return ProducerConfig.from_mapping(settings)

@@ -97,6 +97,7 @@ class WireClient:
     ) -> None:
         """Send a request to the only node, whatever the route; calls `then` once, never inside this call."""
         pending = self._make_pending(message, version, response, then)
+        # Kept in the order of sending: a broker answers the requests of a connection in this order.
         self._queue.append(pending)
         if self._connection is None:
             self._connection = self.network.open_connection(
@@ -134,6 +135,7 @@ class WireClient:
         response = self._decode_response(memoryview(frame))
         if isinstance(response, str):
             self.complain(f"{self.name}: {response}")
+            # After bytes that cannot be read it is unknown where the next answer begins.
             self.network.close_connection(self._connection)
             self._on_lost()
             return
@@ -156,12 +158,14 @@ class WireClient:
     def _on_lost(self) -> None:
         life = 0 if self._connection is None else self._connection.life
         self._connection, self._open = None, False
+        # Emptied first: a callback may send its request again at once, on a new connection.
         queue, self._queue = self._queue, deque()
         for pending in queue:
             pending.then(None, life)
 
     def _expire_request(self, pending: Pending, connection: Connection) -> None:
         """Close the connection on a request timeout, as clients do."""
+        # The request may have been answered, or lost with an earlier connection.
         if self._connection is connection and pending in self._queue:
             self.network.close_connection(connection)
             self._on_lost()

@@ -134,6 +134,7 @@ def codes_in(message: Struct) -> Iterator[int]:
     """All error codes in a response."""
     for name in (field.name for field in message.FIELDS):
         value = getattr(message, name)
+        # Codes at the top and in rows alike: a denial may be in either.
         if name.endswith("error_code") and value:
             yield value
         elif isinstance(value, list):
@@ -149,6 +150,7 @@ def request_of(api: str, place: Place, identity: Identity, number: int) -> Sendi
 
 def _produce(place: Place, identity: Identity | None, number: int) -> Sending:
     record = [Record(0, WALL_START_MS, None, str(number).encode())]
+    # Without a producer the number of the attempt is the only content: it is looked for in the log at the end.
     if identity is None:
         batch, transactional_id = encode_batch(record), None
     else:
@@ -248,6 +250,7 @@ def _end(place: Place, identity: Identity, number: int) -> Sending:
         transactional_id=place.transactional_id,
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
+        # One of four transactions aborts.
         committed=number % 4 > 0,
     )
     return Sending(request, 2, EndTxnResponse)

@@ -80,6 +80,7 @@ class ClusterLocations:
             found = self._coordinators.get(place.group)
         elif api in TRANSACTION:
             found = self._coordinators.get(place.transactional_id)
+        # Also a wrong broker must refuse what is not allowed, before it says that it is the wrong one.
         if found is None or random.chance(ANYWHERE):
             return random.choice(self._client.nodes)
         return found
@@ -123,6 +124,7 @@ class RestrictedClient:
 
     def _send_attempt(self, api: str, place: Place) -> None:
         broker = self._locations.broker_for(api, place, self._random)
+        # Foreign: the client's own transactional id with the producer id of the other one.
         is_foreign = api in COORDINATED and self._random.chance(FOREIGN)
         owner = next(name for name in IDS if (name == place.transactional_id) is not is_foreign)
         identity = self._locations.next_identity(owner, api == "produce in transaction")
@@ -171,6 +173,7 @@ class RestrictedClient:
 
     def _note_response(self, attempt: Attempt, response: Message, life: int) -> None:
         codes = list(codes_in(response))
+        # A response has a code per resource: one that denies is judged, whatever the others say.
         refused = [code for code in codes if code in REFUSED.values()]
         attempt.code = (refused or codes or [0])[0]
         attempt.life, attempt.answered_ns = life, self.client.timeline.now_ns

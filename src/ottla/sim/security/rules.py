@@ -120,6 +120,7 @@ class RuleBook:
     def _states(self, rule: Rule, when: When) -> set[State]:
         """The states that the rule may have had."""
         changes = self.changes[rule]
+        # The last change before the request decides; one during the request leaves both states possible.
         before = [change for change in changes if change.sent_ns <= when.sent_ns]
         found = {self._state_after(before[-1], when) if before else State.ABSENT}
         if any(when.sent_ns < change.sent_ns <= when.answered_ns for change in changes):
@@ -128,6 +129,7 @@ class RuleBook:
 
     def _state_after(self, change: Change, when: When) -> State:
         acknowledged_ns = change.acknowledged_ns
+        # Not acknowledged: it may have been carried out, and its answer lost.
         if acknowledged_ns is None:
             return State.DOUBTFUL
         settled_ns = self.settled_ns(when.broker, when.life, acknowledged_ns)

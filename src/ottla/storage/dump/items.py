@@ -143,6 +143,7 @@ class RecordLine(NamedTuple):
     metadata: bool = True
 
     def text(self) -> str:
+        # Scripts cut these lines at fixed words: order and spaces are those of Kafka's tool.
         parts = ["|"]
         if self.metadata:
             parts.append(
