@@ -181,6 +181,7 @@ def refused_error(number: int, subject: str, message: str | None = None) -> Refu
     if number == 0:
         return None
     code = error_code(number)
+    # A newer broker has codes that are not known here; the number lets a reader look it up.
     if code is ErrorCode.UNKNOWN_SERVER_ERROR and number != code.value:
         message = f"error code {number}, which this client does not know. {message or ''}".rstrip(". ")
     return RefusedError(code, subject, message or "")

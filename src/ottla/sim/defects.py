@@ -111,6 +111,7 @@ class Defects:
             if frame.f_code.co_name == "on_frame" or frame.f_code.co_qualname == _LOOK or names & CONTAINING:
                 self._left = 1  # no defect inside the containment: raise it at the next call
                 return
+            # Effects run at the end of a turn, after their decision was applied: there a defect may stop the broker.
             self._may_stop = "end_turn" in names or not (self._in_request or _LOOK in names)
             self._fired("defect in a request" if self._in_request else _fault_kind(names))
             raise Defect(f"in {frame.f_code.co_qualname}")
@@ -145,5 +146,6 @@ def _is_caused_by_defect(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, Defect):
             return True
+        # A handler may wrap what it caught: the defect is somewhere in the chain.
         error = error.__cause__ or error.__context__
     return False

@@ -65,6 +65,7 @@ class ClusterState(NamedTuple):
 
     def broker_states(self) -> list[BrokerState]:
         """The live brokers, by id."""
+        # Replicas on brokers that are not alive are seen as those that lack in their partitions' ISR.
         partitions = [part for _, part in all_partitions(self.topics)]
         return [
             BrokerState(
@@ -107,6 +108,7 @@ def read_cluster(admin: Admin) -> ClusterState:
     topics = admin.list_topics(internal=True)
     try:
         reassigning: int | None = len(admin.list_partition_reassignments())
+    # Brokers before Kafka 2.4 move partitions by a znode, which no request shows.
     except UnsupportedVersionError:
         reassigning = None
     names = [topic.name for topic in topics]

@@ -101,6 +101,7 @@ def filter_topics(found: Sequence[Described], only: str) -> list[Described]:
 
 def _is_in_state(described: Described, part: PartitionView, state: str) -> bool:
     min_isr = next((int(c.value or 1) for c in described.configs if c.name == MIN_ISR), 1)
+    # `unavailable` is checked by the leader alone: a partition may have replicas in sync and no leader.
     if state == "under_min_isr":
         return is_under_min_isr(part, min_isr)
     if state == "at_min_isr":
@@ -117,6 +118,7 @@ def describe_all(admin: Admin, names: Sequence[str]) -> dict[str, Described | Cl
     ends = _read_offsets(admin, found, LATEST)
     results: dict[str, Described | ClientError] = {}
     for name, view in views.items():
+        # One topic that cannot be read costs its own row, not the others.
         if isinstance(view, ClientError):
             results[name] = view
         else:

@@ -77,6 +77,7 @@ class TokenAdmin:
         renewers: principals that may renew and expire it besides its owner. If the answer was lost, the request is
         repeated, and there is one more token, which expires. Raises RefusedError, UsageError.
         """
+        # Read once: the request may be encoded again for another version, and the answer does not repeat them.
         given = tuple(renewers)
         build = _create_request([_split_principal(each) for each in given], owner, max_lifetime_ms)
         answer = self._cluster.send_request(
@@ -158,6 +159,7 @@ def _create_request(
     creatable = CreateDelegationTokenRequest.CreatableRenewers
 
     def build_request(version: int) -> CreateDelegationTokenRequest:
+        # Refused here: older versions lack the field, and the token would be that of the wrong principal.
         if owner is not None and version < _OWNER_VERSION:
             raise UnsupportedVersionError(
                 "this broker creates tokens only for the principal that asks", "Log in as the owner"

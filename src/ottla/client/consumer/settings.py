@@ -146,6 +146,7 @@ class ConsumerConfig:
 
     def __post_init__(self) -> None:
         check_settings(CONSUMER_OPTIONS, self)
+        # 1. each value alone, by its row; 2. values that depend on each other; 3. texts that are parsed.
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigError(
                 "heartbeat.interval.ms is not below session.timeout.ms",
@@ -167,6 +168,7 @@ class ConsumerConfig:
         own: dict[str, Any] = {}
         shared: dict[str, Any] = {}
         for key, raw in settings.items():
+            # None counts as unset, as in a dictionary that a program fills from optional arguments.
             if (row := CONSUMER_OPTIONS.get(key)) is not None:
                 if raw is not None:
                     own[row.attribute] = parse_setting(row, raw, strict=True)

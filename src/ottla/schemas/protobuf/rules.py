@@ -45,6 +45,7 @@ def check_rules(file: Any, names: Names) -> None:
         maps |= {field.type_name for field in each.proto.field if field.label == REPEATED and field.type == MESSAGE}
         _check_extensions(each.proto.extension, each.name, names, is_proto3=is_proto3)
     _check_extensions(file.extension, file.package or "the file", names, is_proto3=is_proto3)
+    # After all messages: the field that a map entry belongs to may be in one that comes later.
     for each in definitions_of(file):
         if not each.is_enum and each.proto.options.map_entry:
             _require("." + each.name in maps, f"{each.name} is no entry of a map")
@@ -67,6 +68,7 @@ def _check_message(message: Any, name: str, *, is_proto3: bool) -> None:
         by_number[field.number] = field.name
         by_name.add(field.name)
     _check_ranges(ranges, sorted(by_number), by_number, name)
+    # By index, as descriptors name them; a text cannot have an empty oneof, a descriptor can.
     used = {field.oneof_index for field in message.field if field.HasField("oneof_index")}
     for index, oneof in enumerate(message.oneof_decl):
         _require(index in used, f"the oneof {oneof.name} of {name} has no fields")
@@ -86,6 +88,7 @@ def _check_ranges(ranges: list[tuple[int, int, str]], numbers: list[int], fields
     """Check sorted ranges and sorted numbers against each other."""
     for (_, end, _), (begin, *_) in pairwise(ranges):
         _require(end <= begin, f"ranges of {name} overlap at {begin}")
+    # Both are sorted, so one pass over each suffices: a message may have ten thousand of both.
     at = 0
     for number in numbers:
         while at < len(ranges) and ranges[at][1] <= number:

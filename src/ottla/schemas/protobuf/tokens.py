@@ -48,6 +48,7 @@ class Tokens:
         if found is None or found.lastgroup is None:
             self._end, self.value = self._skip_spaces(), ""
             self.refuse_text(f"{self._text[self._end : self._end + 10]!r} is not expected")
+        # `0x1g` and `1abc` are no tokens, though their beginning is one.
         if found.lastgroup in ("int", "float") and self._text[found.end() : found.end() + 1].isalnum():
             self._end = found.end()
             self.refuse_text(f"a letter follows the number {found[found.lastgroup][:40]}")
@@ -135,6 +136,7 @@ class Tokens:
                     self.refuse_text(f"a string has the unknown escape {found[0]!r}")
                 return _SIMPLE_ESCAPES[other]
             number = int(octal, 8) if octal else int(hexadecimal or short or long, 16)
+            # Halves of surrogate pairs are code points, but no characters: UTF-8 has no bytes for them.
             if number > 0x10FFFF or 0xD800 <= number < 0xE000:
                 self.refuse_text(f"a string has an escape without a character: {found[0]}")
             return chr(number)
@@ -144,6 +146,7 @@ class Tokens:
 
 def parse_integer(text: str) -> int | None:
     """The value of a decimal, octal or hexadecimal number of at most 64 bits; None: it is not one."""
+    # Python converts thousands of digits in quadratic time; 64 bits have 22 octal digits.
     if len(text) > 30:
         return None
     try:

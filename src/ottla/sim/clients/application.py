@@ -41,6 +41,7 @@ class Application:
         self.calm = False
         """Everything is healed: from now on a failure has no excuse. So a burst waits until the one before is decided:
         with small batches, one request at a time and a short timeout a producer cannot deliver two bursts in time."""
+        # With one request at a time a producer keeps the order even without idempotence.
         alone = config.max_in_flight_requests_per_connection == 1
         self._promise = Promise(
             config.idempotent, config.idempotent or alone, alone, config.client.delivery_timeout_ms * MS
@@ -85,6 +86,7 @@ class Application:
         self.producer.timeline.schedule_after(wait, "produce", self._on_interval)
         if not self.working:
             self._waiting.clear()
+        # A new burst only when the one before is accepted: else a slow producer would collect records without end.
         elif not self._waiting and not (self.calm and self.producer.core.accumulator.incomplete):
             topics = self.catalog.topics_of_role(self.role)
             for _ in range(1 + self.random.random_below(BURST_MAX) if topics else 0):
@@ -105,6 +107,7 @@ class Application:
         known = self.producer.core.metadata.known_topic(topic.name)
         if known is not None and partition not in known.lanes:
             partition = None  # added after the last metadata of this producer
+        # Every value is unique: it contains the producer's name and the record's number.
         value = self._next_value(topic)
 
         def sent(tp: TopicPartition) -> Sent:

@@ -76,6 +76,7 @@ def dump_log(path: str, options: LogOptions, gaps: Gaps, complain: Callable[[str
                 position = frame.position + frame.size
         except CorruptRecord as error:
             complain(f"{path}: {error.message}")
+        # Not reported with --max-bytes: there the walk ends early on purpose.
         if position < file.size and options.max_bytes is None:
             name = path.rpartition("/")[2]
             yield Words(f"Found {file.size - position} invalid bytes at the end of {name}")
@@ -125,6 +126,7 @@ def _record_line(header: BatchHeader, record: Record, options: LogOptions) -> Re
 def _record_sequence(header: BatchHeader, record: Record) -> int:
     if header.base_sequence < 0:
         return -1
+    # Sequences go from the largest int to zero, not to a negative number.
     return (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
 
 
@@ -136,6 +138,7 @@ def _control_fields(record: Record) -> list[tuple[str, object]]:
             ("coordinatorEpoch", marker.coordinator_epoch),
         ]
     number = control_type(record.key)
+    # A newer broker may have written control records that are not known here: the walk shows their number.
     name = ControlType(number).name if number in list(ControlType) else "UNKNOWN"
     return [("controlType", f"{name}({number})")]
 
@@ -158,6 +161,7 @@ def _dump_message(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps
     )
     if options.deep:
         for inner in legacy.messages_in(message, BATCH_MAX):
+            # Offsets are checked inside of compressed messages: these alone say which records there are.
             gaps.check_offset(inner.offset)
             content = options.decoder(inner.offset, inner.key, inner.value) if options.contents else None
             verdict = (("isValid", inner.valid), ("crc", inner.crc))

@@ -72,6 +72,7 @@ def reorder(
 
     if not plan or set(plan) - {"c", "a"}:
         raise click.UsageError(f"--plan takes the letters c and a, not {plan!r}")
+    # Letters in place of words: the plan is part of the command that runs a schedule again.
     commits = tuple(letter == "c" for letter in plan)
     bounds = Bounds(version, commits, delays, failovers, brokers_too, without)
     with silent_broker():
@@ -94,6 +95,7 @@ def _run_path(bounds: Bounds, path: tuple[int, ...]) -> int:
         violations = play_schedule(bounds, Choices(path), write_line)
     except WrongPath as wrong:
         raise click.UsageError(f"this schedule does not exist: {wrong}") from wrong
+    # Searched once, under its other name; played alone it has no end to judge.
     except Redundant:
         write_line("redundant: the coordinator that fails over has written nothing, so this equals another schedule")
         return 0
