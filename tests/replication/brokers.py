@@ -77,7 +77,7 @@ class Core:
         self.fetch = FetchHandler(world, self.hosted, self.purgatory, sessions, *heard)
         self.dispatch.add_hot(fetch.DECLARATION, self.fetch.on_request)
         self.prepared: list[list[str]] = []
-        self.control = ControlHandlers(self.replicas, self.fence, clock, self.purgatory, self.prepare, ignore)
+        self.control = ControlHandlers(self.replicas, self.fence, clock, self.purgatory, self.prepare, ignore, ignore)
         log_handlers = LogHandlers(self.hosted, self.purgatory, NoLeaders(), is_broker=self.dispatch.is_broker)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, self.dispatch.is_broker)
         self.dispatch.add_handlers([self.control, epochs, log_handlers])

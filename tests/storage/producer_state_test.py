@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.control import Marker
 from ottla.storage.indexes.txn_index import AbortedTransaction
+from ottla.storage.producers.producer_expiry import GONE_KEPT, ProducerExpiry
 from ottla.storage.producers.producer_state import BATCHES_KEPT, ProducerState
 
 TRANSACTIONAL = 0x10
@@ -216,3 +217,17 @@ def test_nothing_is_written_twice_and_nothing_left_out(sends, first) -> None:
             assert state.check_batch(made).base_offset == written[number]
         else:
             assert refused(state, made) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+def test_the_expiry_keeps_no_entries_of_states_that_are_gone() -> None:
+    calendar, kept = ProducerExpiry(), ProducerState()
+    put(kept, 0, 0)
+    kept.attach_expiry(calendar)
+    for number in range(3 * GONE_KEPT):
+        state = ProducerState()
+        put(state, 0, 0)
+        state.attach_expiry(calendar)
+        del state
+        assert len(calendar) <= GONE_KEPT + 3, number
+    assert not calendar.expire_producers(10, 1)
+    assert not len(kept)

@@ -5,6 +5,8 @@ Zone: deterministic. Passes each change to the objects that it concerns, in one 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ottla.broker.coordination.coordinators import BrokerCoordinators
 from ottla.broker.listener import BrokerListener
 from ottla.broker.ready_check import ReadyCheck
@@ -13,6 +15,7 @@ from ottla.cluster.controller.controller_election import ControllerElector
 from ottla.cluster.image import Delta
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.storage.log_manager import LogManager
+from ottla.types import TopicPartition
 
 
 class ClusterChanges:
@@ -35,6 +38,15 @@ class ClusterChanges:
         self._coordinators = coordinators
         self._ready_check = ready_check
         self._listener = listener
+
+    def on_topics_deleted(self, tps: Sequence[TopicPartition]) -> None:
+        """Handle the deletion of logs whose topics are being deleted.
+
+        Mostly the image has lost a topic before StopReplica comes: then `on_change`, which came first, had no log to
+        forget. If it still has the topic, its log is expected until the change comes.
+        """
+        topics = self._cluster.image.topics
+        self._logs.forget_partitions([tp for tp in tps if tp.topic not in topics])
 
     def on_change(self, delta: Delta) -> None:
         """Handle a change of the image or of the settings."""

@@ -91,9 +91,12 @@ class ControlHandlers:
         purgatory: Purgatory,
         prepare: Prepare,
         on_applied: Callable[[Sequence[TopicPartition]], None],
+        on_topics_deleted: Callable[[Sequence[TopicPartition]], None],
     ) -> None:
-        """`on_applied` is called with the partitions of a LeaderAndIsr after it was applied, before its response."""
+        """`on_applied` is called with the partitions of a LeaderAndIsr after it was applied, before its response;
+        `on_topics_deleted` with those that StopReplica deleted because their topics are being deleted."""
         self._on_applied = on_applied
+        self._on_topics_deleted = on_topics_deleted
         self._replicas = replicas
         self._fence = fence
         self._clock = clock
@@ -129,7 +132,9 @@ class ControlHandlers:
         return self._replicas.apply(states, request.controller_epoch, self._clock.now())
 
     def _stop_replicas(self, _: _Request, orders: Mapping[TopicPartition, StopOrder]) -> Errors:
-        return self._replicas.stop_replicas(orders)
+        errors = self._replicas.stop_replicas(orders)
+        self._on_topics_deleted([tp for tp, order in orders.items() if order.deletes_topic and not errors[tp]])
+        return errors
 
     # -- the queue -----------------------------------------------------------------------------------------------------
 

@@ -45,6 +45,11 @@ class StopOrder(NamedTuple):
     """-1: not known, -2: the topic is being deleted; both count as newer than every epoch."""
     delete: bool
 
+    @property
+    def deletes_topic(self) -> bool:
+        """Whether the replica is deleted because its topic is, and not because it moves to another broker."""
+        return self.delete and self.leader_epoch == EPOCH_DURING_DELETE
+
 
 class ReplicaManager:
     """Creates, changes and deletes the partitions of this broker."""

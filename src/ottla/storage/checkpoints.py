@@ -92,10 +92,14 @@ class OffsetText:
         self, moved: dict[TopicPartition, None], offset_of: Callable[[TopicPartition], int | None]
     ) -> bytes:
         """The file with the present offsets of the partitions in `moved`, which is emptied."""
+        self.take_moved(moved, offset_of)
+        return self.data
+
+    def take_moved(self, moved: dict[TopicPartition, None], offset_of: Callable[[TopicPartition], int | None]) -> None:
+        """Take over the present offsets of the partitions in `moved`, which is emptied; formats no file."""
         for tp in moved:
             self.set_offset(tp, offset_of(tp))
         moved.clear()
-        return self.data
 
     @property
     def data(self) -> bytes:

@@ -7,7 +7,7 @@ logs is done a few logs at a time, in idle moments (`background_tasks`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ottla.config.broker import BrokerConfig
@@ -310,10 +310,14 @@ class LogManager:
 
     def forget_topics(self, names: Collection[str]) -> None:
         """Stop to expect logs of these topics, which are deleted."""
-        for each in self.dirs:
-            for tp in [tp for tp in each.missing if tp.topic in names]:
+        self.forget_partitions([tp for each in self.dirs for tp in each.missing if tp.topic in names])
+
+    def forget_partitions(self, tps: Iterable[TopicPartition]) -> None:
+        """Stop to expect logs of these partitions, whose topics are deleted."""
+        for tp in tps:
+            self._deleted_ids.pop(tp, None)
+            for each in self.dirs:
                 each.forget_missing(tp)
-                self._deleted_ids.pop(tp, None)
 
     def _drop_copies(self, tp: TopicPartition) -> None:
         """Delete the copies that moves between directories left of a log."""
@@ -396,6 +400,7 @@ class LogManager:
         for each in self._working_dirs():
             if each.offsets.starts_changed:
                 each.offsets.checkpoint_starts()
+            each.offsets.take_moved()
 
     def _checkpoint_high_watermarks(self) -> None:
         for each in self._working_dirs():

@@ -193,6 +193,15 @@ class OffsetCheckpoints:
         """Begin to write the log starts that file names do not show."""
         self._starts.write_starts()
 
+    def take_moved(self) -> None:
+        """Take over what moved into the contents of the next writes of log starts and of the cleaner's offsets.
+
+        These two files are written seldom, or never. Without this, what is noted about deleted logs would wait for a
+        write, and use memory for each topic that ever was here.
+        """
+        self._start_text.take_moved(self._home.starts_moved, self._moved_start)
+        self._clean_text.take_moved(self._home.cleaned_moved, self._cleaned_until)
+
     def checkpoint_cleaned(self, tp: TopicPartition) -> None:
         """Begin to write up to which offset a log is clean."""
         self._home.on_log_cleaned(tp)

@@ -12,9 +12,10 @@ from ottla.broker.assembly.groups import GroupWing
 from ottla.broker.assembly.metadata import MetadataWing
 from ottla.broker.assembly.tokens import add_tokens
 from ottla.broker.assembly.transactions import TransactionWing
+from ottla.broker.cluster_changes import ClusterChanges
 from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
-from ottla.broker.readiness import Readiness
+from ottla.broker.ready_check import ReadyCheck
 from ottla.cluster.acls.acl_handlers import AclHandlers
 from ottla.cluster.handlers.all_handlers import HandlerContext, cluster_handlers
 from ottla.groups import heartbeats
@@ -68,7 +69,9 @@ def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) 
     add_tokens(base, metadata)
 
 
-def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, readiness: Readiness) -> None:
+def add_replicas(
+    base: Foundation, metadata: MetadataWing, replicas: ReplicaManager, ready_check: ReadyCheck, changes: ClusterChanges
+) -> None:
     """Register the requests about this broker's logs, and the controller's orders."""
     clock, is_broker = base.world.clock, base.dispatch.is_broker
     orders = ControlHandlers(
@@ -77,7 +80,8 @@ def add_replicas(base: Foundation, metadata: MetadataWing, replicas: ReplicaMana
         clock,
         base.purgatory,
         metadata.changes.prepare_topics,
-        readiness.mark_applied,
+        ready_check.readiness.mark_applied,
+        changes.on_topics_deleted,
     )
     logs = LogHandlers(base.hosted, base.purgatory, clock, base.leaders, is_broker)
     epochs = EpochHandlers(base.hosted, base.leaders, replicas.removals, is_broker)

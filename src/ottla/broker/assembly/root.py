@@ -58,7 +58,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     records.add_produce(base, transactions.verifier)
     fetch = records.add_fetch(base, replicas, entities.throttles)
     handlers.add_cluster(base, metadata, entities)
-    handlers.add_replicas(base, metadata, replicas, ready_check.readiness)
+    handlers.add_replicas(base, metadata, replicas, ready_check, changes)
     handlers.add_coordinators(base, markers, transactions, groups)
     handlers.add_login(base)
     return Broker(

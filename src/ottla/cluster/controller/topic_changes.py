@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import filterfalse
 from typing import Final
 
@@ -54,7 +55,6 @@ class TopicChanges:
         self._queue = queue
         self._leaders = leaders
         self._image = image
-        self._watchers: dict[str, Callable[[], None]] = {}
         self._broken: dict[str, int] = {}
         """Versions of nodes that could not be decoded, so that each is logged once."""
 
@@ -122,12 +122,13 @@ class TopicChanges:
         return 0 if node is None else node.version
 
     def topic_watcher(self, name: str) -> Callable[[], None]:
-        """The callback for changes of the topic's node. One object per topic, so that repeated reads set one watch."""
-        if name not in self._watchers:
-            self._watchers[name] = lambda: self._queue.submit_change(
-                f"topic {name} changed", lambda: self.read_changed_topic(name)
-            )
-        return self._watchers[name]
+        """The callback for changes of the topic's node. Those of a topic are equal, so that repeated reads set one
+        watch."""
+        return _TopicWatcher(self, name)
+
+    def queue_changed_topic(self, name: str) -> None:
+        """Read a topic's node again, in its turn."""
+        self._queue.submit_change(f"topic {name} changed", lambda: self.read_changed_topic(name))
 
     def grow_topic(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool
@@ -347,6 +348,17 @@ class TopicChanges:
             logger.info("controller: topic %s has %d more partitions", name, len(added))
             yield from self._put_topic(topic, [_new_partition(number, added[number]) for number in added])
             yield from self._elect_first_leaders(name, list(added))
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicWatcher:
+    """Called when a topic's node changes."""
+
+    changes: TopicChanges
+    name: str
+
+    def __call__(self) -> None:
+        self.changes.queue_changed_topic(self.name)
 
 
 def _planned_partitions(plan: TopicNode) -> list[PartitionImage]:
