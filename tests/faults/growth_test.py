@@ -5,9 +5,12 @@ Zone: real. The long dose is `bench/growth.py`; of bad input alone `bench/growth
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from bench import growth
 from bench.growth import ALL, main
-from bench.growth_report import Results, exponent
+from bench.growth_report import PROFILES, Results, exponent
 from bench.growth_rows import CONSTANT, Row
 from bench.growth_work import Point
 
@@ -45,3 +48,15 @@ def test_what_is_over_a_limit_is_said(tmp_path) -> None:
 def test_every_row_has_one_sweep() -> None:
     keys = [row.key for sweep in ALL for row in sweep.rows]
     assert len(keys) == len(set(keys))
+
+
+def test_each_row_over_a_limit_says_where_its_time_passes(tmp_path) -> None:
+    directory = Path(growth.__file__).parent
+    (tmp_path / "growth.json").write_text((directory / "growth.json").read_text())
+    results = Results(tmp_path, [row for sweep in ALL for row in sweep.rows])
+    results.write()
+    rows = [row for sweep in ALL for row in sweep.rows]
+    over = [row for row in rows if results.verdict(row) == "over"]
+    assert {row.key for row in over} <= PROFILES.keys() <= {row.key for row in rows}
+    text = (directory / "GROWTH.md").read_text()
+    assert all(f"- **{row.title}**: {PROFILES[row.key]}" in text for row in over)
