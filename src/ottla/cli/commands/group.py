@@ -201,7 +201,7 @@ def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **wher
 
 def _parse_where(given: Mapping[str, Any]) -> tuple[Bound, int | None]:
     """The new offsets: a bound, and a shift from the present offset, or None without one."""
-    from ottla.cli.reading.offset_grammar import END, START, parse_range
+    from ottla.cli.reading.offset_grammar import END, START, parse_bound
 
     said = {name: value for name, value in given.items() if value not in (None, False)}
     # Two of them could contradict each other, and click cannot express that one is required.
@@ -216,12 +216,9 @@ def _parse_where(given: Mapping[str, Any]) -> tuple[Bound, int | None]:
         return START if name == "to_earliest" else END, None
     text = {"to_datetime": f"@{value}", "by_duration": f"@-{value}"}.get(name, str(value))
     try:
-        found = parse_range(text, int(time.time() * 1000))
+        return parse_bound(text, int(time.time() * 1000)), None
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if found.until is not None:
-        raise click.UsageError(f"{value!r} is a range: give one offset")
-    return found.first, None
 
 
 def _write_offsets(

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ottla.cli.name_options import complete_topics
-from ottla.cli.options import common_options, connect_cluster, option_value, output_option, parse_assignments
+from ottla.cli.options import common_options, connect_cluster, option_value, output_option, parse_assignments, print_note
 from ottla.cli.views.output import Json, write_documents, write_line, write_table
 
 if TYPE_CHECKING:
+    from ottla.cli.reading.offset_grammar import Bound
+    from ottla.cli.record_deletion import Deletion
     from ottla.cli.views.topic_views import Described
-    from ottla.client import ClientError
+    from ottla.client import Admin, ClientError
     from ottla.errors import ErrorCode
+    from ottla.types import TopicPartition
 
 V = TypeVar("V")
 _ANOTHER = "Another way to name a topic."
@@ -214,6 +217,69 @@ def delete(names: tuple[str, ...], more: tuple[str, ...], if_exists: bool, outpu
     done = [name for name, error in results.items() if error is None]
     _write_done(output, done, [{"name": name} for name in done], "deleted")
     exit_with_errors(results)
+
+
+@topic.command("delete-records")
+@click.argument("words", nargs=-1, metavar="[TOPIC[:P,P]]…", shell_complete=complete_topics)
+@click.option("--before", metavar="OFFSET", help="N, end, -N (keep the last N), +N after the start, or @TIME.")
+@click.option("--offset-json-file", metavar="FILE", help="… or a file as kafka-delete-records reads it; - is stdin.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted; delete nothing.")
+@output_option("table", "json", "jsonl")
+@common_options
+def delete_records(
+    words: tuple[str, ...], before: str | None, offset_json_file: str | None, dry_run: bool, output: str
+) -> None:
+    """Delete the records of partitions before an offset. Asks first in a terminal, needs --yes elsewhere."""
+    from ottla.cli.record_deletion import plan_deletions
+    from ottla.client import Admin, ClientError
+
+    if bool(words) != (before is not None) or bool(words) == (offset_json_file is not None):
+        raise click.UsageError("give topics and --before, or --offset-json-file alone")
+    with connect_cluster() as cluster:
+        admin = Admin(cluster)
+        planned = plan_deletions(admin, _deletion_bounds(admin, words, before, offset_json_file))
+        lows: dict[TopicPartition, int | ClientError] = {}
+        if not dry_run:
+            count = sum(each.count for each in planned)
+            confirm_action(f"Delete {count:,} records of {len(planned)} partitions for good?")
+            lows = admin.delete_records({each.tp: each.before for each in planned})
+    _write_deletions(output, planned, lows)
+    if dry_run:
+        print_note("nothing was deleted: leave out --dry-run to delete")
+    exit_with_errors({str(tp): low for tp, low in lows.items()})
+
+
+def _deletion_bounds(
+    admin: Admin, words: Sequence[str], before: str | None, path: str | None
+) -> dict[TopicPartition, Bound]:
+    from ottla.cli.reading.offset_grammar import parse_bound
+    from ottla.cli.record_deletion import read_offset_file
+    from ottla.cli.views.group_views import parse_topics, partitions_of
+    from ottla.client.retry import wall_ms
+
+    if path is not None:
+        return read_offset_file(path)
+    try:
+        bound, wanted = parse_bound(before or "", wall_ms()), parse_topics(words)
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from wrong
+    return dict.fromkeys(partitions_of(admin, wanted, ()), bound)
+
+
+def _write_deletions(
+    output: str, planned: Sequence[Deletion], lows: Mapping[TopicPartition, int | ClientError]
+) -> None:
+    """A row for each partition; of a dry run all, else those whose records are deleted."""
+    documents: list[dict[str, Json]] = [
+        {"topic": tp.topic, "partition": tp.partition, "start_offset": start, "before": before,
+         "low_watermark": low if isinstance(low := lows.get(tp), int) else None}
+        for tp, start, before in planned if not isinstance(lows.get(tp), Exception)
+    ]  # fmt: skip
+    if output in ("json", "jsonl"):
+        write_documents(output, documents)
+    else:
+        header = ("TOPIC", "PARTITION", "START", "BEFORE", "LOW-WATERMARK")
+        write_table(header, [tuple(each.values()) for each in documents])
 
 
 def _require_names(names: Sequence[str]) -> list[str]:

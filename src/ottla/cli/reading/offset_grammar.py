@@ -73,6 +73,14 @@ def parse_range(text: str, now_ms: int) -> OffsetRange:
     raise ValueError(f"{text!r} is not an offset: use start, end, N, +N, -N, @time or FROM:TO")
 
 
+def parse_bound(text: str, now_ms: int) -> Bound:
+    """Parse one offset of the grammar, not a range. Raises ValueError with what is wrong."""
+    found = parse_range(text, now_ms)
+    if found.until is not None:
+        raise ValueError(f"{text!r} is a range: give one offset")
+    return found.first
+
+
 def _parse_pair(left: str, right: str, now_ms: int) -> OffsetRange | None:
     # "@A:B" means two times, if B is one: the second "@" may be left out.
     if left.startswith("@") and right and not right.startswith("@"):
