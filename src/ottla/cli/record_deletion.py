@@ -30,7 +30,7 @@ class Deletion(NamedTuple):
     before: int
 
     @property
-    def count(self) -> int:
+    def record_count(self) -> int:
         """The number of offsets; in a compacted or transactional log there are fewer records."""
         return max(0, self.before - self.start)
 

@@ -17,10 +17,13 @@ from ottla.cli.options import common_options, connect_cluster, output_option, pr
 from ottla.cli.views.output import Json, write_documents, write_line, write_table
 
 if TYPE_CHECKING:
+    from ottla.cli.offset_exports import GroupPosition
     from ottla.cli.reading.offset_grammar import Bound
-    from ottla.cli.views.group_views import GroupState
+    from ottla.cli.views.group_views import GroupState, OffsetChange
+    from ottla.client.admin.groups import GroupMember, MemberIdentity
     from ottla.types import TopicPartition
 
+_ONLY = "Only these topics and partitions."
 F = TypeVar("F", bound=Callable[..., Any])
 _OFFSETS = (
     "GROUP",
@@ -174,15 +177,13 @@ def _where_to(command: F) -> F:
 @common_options
 def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **where_to: Any) -> None:
     """Set the offsets of a group that has no members. Shows the new offsets, and with --execute commits them."""
-    from ottla.cli.views.group_views import explain_use, parse_topics, partitions_of, reset_targets
+    from ottla.cli.views.group_views import OffsetChange, explain_use, partitions_of, reset_targets
     from ottla.client import Admin, ClientError
     from ottla.client.admin.groups import GroupAdmin
+    from ottla.client.positions import OffsetAndMetadata
 
     bound, shift = _parse_where(where_to)
-    try:
-        wanted = parse_topics(topics)
-    except ValueError as wrong:
-        raise click.UsageError(f"--topic takes TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
+    wanted = _parse_topic_words(topics)
     with connect_cluster() as cluster:
         groups, admin = GroupAdmin(cluster), Admin(cluster)
         offsets = groups.group_offsets(name)
@@ -192,8 +193,8 @@ def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **wher
         results: Mapping[TopicPartition, Exception | None] = {}
         if execute and new:
             results = explain_use(groups, name, groups.alter_group_offsets(name, new))
-    done = {tp: offset for tp, offset in new.items() if results.get(tp) is None}
-    _write_offsets(output, name, current, done)
+    changes = [OffsetChange(name, tp, current.get(tp), OffsetAndMetadata(offset)) for tp, offset in new.items()]
+    _write_changes(output, [each for each in changes if results.get(each.tp) is None])
     if not execute:
         print_note("nothing was changed: add --execute to commit these offsets")
     exit_with_errors({str(tp): error for tp, error in results.items()})
@@ -221,17 +222,15 @@ def _parse_where(given: Mapping[str, Any]) -> tuple[Bound, int | None]:
         raise click.UsageError(str(error)) from error
 
 
-def _write_offsets(
-    output: str, name: str, current: Mapping[TopicPartition, int], new: Mapping[TopicPartition, int]
-) -> None:
+def _write_changes(output: str, changes: Sequence[OffsetChange]) -> None:
     if output == "table":
-        rows = [(name, tp.topic, tp.partition, current.get(tp), offset) for tp, offset in new.items()]
+        rows = [(each.group, each.tp.topic, each.tp.partition, each.old, each.new.offset) for each in changes]
         write_table(("GROUP", "TOPIC", "PARTITION", "OLD-OFFSET", "NEW-OFFSET"), rows)
         return
     documents: list[Json] = [
-        {"group": name, "topic": tp.topic, "partition": tp.partition, "old_offset": current.get(tp),
-         "new_offset": offset}
-        for tp, offset in new.items()
+        {"group": each.group, "topic": each.tp.topic, "partition": each.tp.partition, "old_offset": each.old,
+         "new_offset": each.new.offset}
+        for each in changes
     ]  # fmt: skip
     write_documents(output, documents)
 
@@ -263,14 +262,11 @@ def delete(names: tuple[str, ...]) -> None:
 @common_options
 def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
     """Delete the committed offsets of a group for topics that no member consumes."""
-    from ottla.cli.views.group_views import explain_use, parse_topics, partitions_of
+    from ottla.cli.views.group_views import explain_use, partitions_of
     from ottla.client import Admin
     from ottla.client.admin.groups import GroupAdmin
 
-    try:
-        wanted = parse_topics(topics)
-    except ValueError as wrong:
-        raise click.UsageError(f"--topic takes TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
+    wanted = _parse_topic_words(topics)
     with connect_cluster() as cluster:
         places = partitions_of(Admin(cluster), wanted, ())
         admin = GroupAdmin(cluster)
@@ -279,3 +275,151 @@ def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
         if error is None:
             print_note(f"offset of {tp} deleted")
     exit_with_errors({str(tp): error for tp, error in results.items()})
+
+
+@group.command("remove-member")
+@click.argument("name", shell_complete=complete_groups)
+@click.argument("members", nargs=-1, metavar="[MEMBER]…")
+@click.option("--instance", "instances", multiple=True, metavar="ID", help="The static member with this instance id.")
+@click.option("--all", "everyone", is_flag=True, help="All members that the group has now.")
+@click.option("--reason", default="removed by ottla", show_default=True, help="For the log of the brokers.")
+@output_option("table", "json", "jsonl")
+@common_options
+def remove_member(
+    name: str, members: tuple[str, ...], instances: tuple[str, ...], everyone: bool, reason: str, output: str
+) -> None:
+    """Remove members of a group, by their ids; their partitions go to the others. Asks first in a terminal.
+
+    A consumer that still runs joins again.
+    """
+    from ottla.client.admin.groups import GroupAdmin, MemberIdentity
+
+    if everyone == bool(members or instances):
+        raise click.UsageError("name members, or --instance, or give --all")
+    with connect_cluster() as cluster:
+        admin = GroupAdmin(cluster)
+        wanted = [*(MemberIdentity(each) for each in members), *(MemberIdentity("", each) for each in instances)]
+        if everyone:
+            wanted = [_identity(each) for each in admin.describe_group(name).members]
+        confirm_action(f"Remove {len(wanted)} members from group {name}?")
+        results = admin.remove_members(name, wanted, reason)
+    removed = [each for each, error in results.items() if error is None]
+    if output in ("json", "jsonl"):
+        write_documents(
+            output, [{"group": name, "member_id": e.member_id or None, "instance_id": e.instance_id} for e in removed]
+        )
+    else:
+        for each in removed:
+            write_line(f"{each} removed")
+    exit_with_errors({str(each): error for each, error in results.items()})
+
+
+def _identity(member: GroupMember) -> MemberIdentity:
+    """By its instance id alone where there is one: its member id changes when it joins again."""
+    from ottla.client.admin.groups import MemberIdentity
+
+    return MemberIdentity(member.member_id) if member.instance_id is None else MemberIdentity("", member.instance_id)
+
+
+# -- files of offsets --------------------------------------------------------------------------------------------------
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_groups)
+@click.option(
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", shell_complete=complete_topics, help=_ONLY
+)
+@click.option("--with-group", is_flag=True, help="A column for the group in CSV also when one group is named.")
+@output_option("csv", "json", "jsonl")
+@common_options
+def export(names: tuple[str, ...], topics: tuple[str, ...], with_group: bool, output: str) -> None:
+    """Print the committed offsets of groups, for `ottla group import` or kafka-consumer-groups --from-file."""
+    from ottla.cli.offset_exports import GroupPosition, csv_text
+    from ottla.client.admin.groups import GroupAdmin
+    from ottla.client.errors import values_of
+
+    wanted = _parse_topic_words(topics)
+    with connect_cluster() as cluster:
+        admin = GroupAdmin(cluster)
+        found = [
+            GroupPosition(name, tp, position.offset, position.metadata)
+            for name in dict.fromkeys(names)
+            for tp, position in values_of(admin.group_offsets(name)).items()
+            if _is_wanted(tp, wanted)
+        ]
+    if output == "csv":
+        click.echo(csv_text(found, with_group=with_group or len(names) > 1), nl=False)
+    else:
+        write_documents(output, [each.to_document() for each in found])
+    if not found:
+        print_note("no offsets are committed there")
+
+
+@group.command("import")
+@click.argument("path", metavar="FILE")
+@click.option("-g", "--group", "name", shell_complete=complete_groups,
+              help="The group of rows that name none; of the other rows, only those of this group.")  # fmt: skip
+@click.option(
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", shell_complete=complete_topics, help=_ONLY
+)
+@click.option("--execute", is_flag=True, help="Commit the offsets; without this they are only shown.")
+@output_option("table", "json", "jsonl")
+@common_options
+def import_(path: str, name: str | None, topics: tuple[str, ...], execute: bool, output: str) -> None:
+    """Commit the offsets in FILE (`-`: standard input), which `ottla group export` or Kafka's --export wrote.
+
+    The groups must have no members. Shows the offsets, and with --execute commits them. A file with an error changes
+    nothing.
+    """
+    from ottla.cli.views.group_views import explain_use, plan_import
+    from ottla.client import Admin
+    from ottla.client.admin.groups import GroupAdmin
+
+    positions = _read_positions(path, name, _parse_topic_words(topics))
+    results: dict[str, Exception | None] = {}
+    changed: list[OffsetChange] = []
+    with connect_cluster() as cluster:
+        admin = GroupAdmin(cluster)
+        for group_id, changes in plan_import(admin, Admin(cluster), positions, print_note).items():
+            new = {each.tp: each.new for each in changes}
+            failed: Mapping[TopicPartition, Exception | None] = {}
+            if execute:
+                failed = explain_use(admin, group_id, admin.alter_group_offsets(group_id, new))
+            changed += [each for each in changes if failed.get(each.tp) is None]
+            results |= {f"{group_id} {tp}": error for tp, error in failed.items()}
+    _write_changes(output, changed)
+    if not execute:
+        print_note("nothing was changed: add --execute to commit these offsets")
+    exit_with_errors(results)
+
+
+def _read_positions(path: str, name: str | None, wanted: Mapping[str, list[int] | None]) -> list[GroupPosition]:
+    """The positions in a file that the options select, each with its group. Raises click.UsageError, OSError."""
+    from ottla.cli.offset_exports import parse_positions
+    from ottla.cli.record_deletion import read_text
+
+    try:
+        found = parse_positions(read_text(path))
+    except ValueError as error:
+        raise click.UsageError(f"{path} has no offsets as `ottla group export` prints them: {error}") from error
+    if name is None and any(each.group is None for each in found):
+        raise click.UsageError(f"{path} does not name the group: add --group")
+    named = [each._replace(group=name) if each.group is None else each for each in found]
+    chosen = [each for each in named if name in (None, each.group) and _is_wanted(each.tp, wanted)]
+    if not chosen:
+        raise click.UsageError(f"{path} has no offsets of {name or 'a group'} for these topics")
+    return chosen
+
+
+def _parse_topic_words(topics: Sequence[str]) -> dict[str, list[int] | None]:
+    from ottla.cli.views.group_views import parse_topics
+
+    try:
+        return parse_topics(topics)
+    except ValueError as wrong:
+        raise click.UsageError(f"--topic takes TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
+
+
+def _is_wanted(tp: TopicPartition, wanted: Mapping[str, list[int] | None]) -> bool:
+    """Whether a filter of topics and partitions lets a partition through; an empty one lets through all."""
+    return not wanted or (tp.topic in wanted and tp.partition in (wanted[tp.topic] or [tp.partition]))

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from ottla.cli.name_options import complete_topics
-from ottla.cli.options import common_options, connect_cluster, option_value, output_option, parse_assignments, print_note
+from ottla.cli.options import (
+    common_options,
+    connect_cluster,
+    option_value,
+    output_option,
+    parse_assignments,
+    print_note,
+)
 from ottla.cli.views.output import Json, write_documents, write_line, write_table
 
 if TYPE_CHECKING:
@@ -231,7 +238,7 @@ def delete_records(
 ) -> None:
     """Delete the records of partitions before an offset. Asks first in a terminal, needs --yes elsewhere."""
     from ottla.cli.record_deletion import plan_deletions
-    from ottla.client import Admin, ClientError
+    from ottla.client import Admin
 
     if bool(words) != (before is not None) or bool(words) == (offset_json_file is not None):
         raise click.UsageError("give topics and --before, or --offset-json-file alone")
@@ -240,7 +247,7 @@ def delete_records(
         planned = plan_deletions(admin, _deletion_bounds(admin, words, before, offset_json_file))
         lows: dict[TopicPartition, int | ClientError] = {}
         if not dry_run:
-            count = sum(each.count for each in planned)
+            count = sum(each.record_count for each in planned)
             confirm_action(f"Delete {count:,} records of {len(planned)} partitions for good?")
             lows = admin.delete_records({each.tp: each.before for each in planned})
     _write_deletions(output, planned, lows)

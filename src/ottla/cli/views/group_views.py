@@ -13,9 +13,11 @@ from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
+    from ottla.cli.offset_exports import GroupPosition
     from ottla.cli.reading.offset_grammar import Bound
     from ottla.client import Admin, ClientError
     from ottla.client.admin.groups import GroupAdmin, GroupMember, GroupView
+    from ottla.client.positions import OffsetAndMetadata
 
 K = TypeVar("K")
 
@@ -115,6 +117,51 @@ def read_group(groups: GroupAdmin, admin: Admin, group_id: str) -> GroupState:
             )
         )
     return GroupState(view, rows)
+
+
+class OffsetChange(NamedTuple):
+    """A change of a committed offset; old: None where nothing is committed."""
+
+    group: str
+    tp: TopicPartition
+    old: int | None
+    new: OffsetAndMetadata
+
+
+def plan_import(
+    groups: GroupAdmin, admin: Admin, positions: Iterable[GroupPosition], on_moved: Callable[[str], object]
+) -> dict[str, list[OffsetChange]]:
+    """The changes of each group that the positions of a file make. Raises ClientError before anything is changed.
+
+    on_moved: gets a sentence for each offset outside of its log, which is moved to the log's nearest end.
+    """
+    from ottla.client import ClientError
+    from ottla.client.positions import OffsetAndMetadata
+
+    planned: dict[str, list[OffsetChange]] = {}
+    rows = list(positions)
+    inside = _inside_logs(admin, {each.tp for each in rows})
+    for group, tp, offset, metadata in rows:
+        new = inside(tp, offset)
+        if new != offset:
+            on_moved(f"offset {offset} of {tp} is outside of its log: using {new}")
+        planned.setdefault(group or "", []).append(
+            OffsetChange(group or "", tp, None, OffsetAndMetadata(new, metadata=metadata))
+        )
+    for group, changes in planned.items():
+        current = {tp: at.offset for tp, at in groups.group_offsets(group).items() if not isinstance(at, ClientError)}
+        planned[group] = [each._replace(old=current.get(each.tp)) for each in changes]
+    return planned
+
+
+def _inside_logs(admin: Admin, places: Iterable[TopicPartition]) -> Callable[[TopicPartition, int], int]:
+    """A function that moves an offset to the nearest end of its log. Raises ClientError."""
+    from ottla.client import EARLIEST, LATEST
+    from ottla.client.errors import values_of
+
+    starts = values_of(admin.list_offsets(dict.fromkeys(places, EARLIEST)))
+    ends = values_of(admin.list_offsets(dict.fromkeys(places, LATEST)))
+    return lambda tp, offset: min(max(offset, starts[tp].offset), ends[tp].offset)
 
 
 def parse_topics(words: Iterable[str]) -> dict[str, list[int] | None]:

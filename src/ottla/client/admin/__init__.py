@@ -13,7 +13,7 @@ from ottla.lazy_imports import names_on_demand
 if TYPE_CHECKING:
     from ottla.client.admin.acls import AclAdmin
     from ottla.client.admin.admin import Admin
-    from ottla.client.admin.groups import GroupAdmin
+    from ottla.client.admin.groups import GroupAdmin, MemberIdentity
     from ottla.client.admin.quotas import AnyName, QuotaAdmin, QuotaEntity, QuotaFilter
     from ottla.client.admin.scram import (
         ScramAdmin,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "ottla.client.admin.acls": "AclAdmin",
     "ottla.client.admin.admin": "Admin",
-    "ottla.client.admin.groups": "GroupAdmin",
+    "ottla.client.admin.groups": "GroupAdmin MemberIdentity",
     "ottla.client.admin.quotas": "AnyName QuotaAdmin QuotaEntity QuotaFilter",
     "ottla.client.admin.scram": "ScramAdmin ScramCredentialInfo ScramDeletion ScramMechanism ScramUpsertion",
     "ottla.client.admin.tokens": "DelegationToken TokenAdmin",
@@ -41,6 +41,7 @@ __all__ = [
     "AnyName",
     "DelegationToken",
     "GroupAdmin",
+    "MemberIdentity",
     "QuotaAdmin",
     "QuotaEntity",
     "QuotaFilter",

@@ -7,6 +7,7 @@ the deadline. Errors of single groups or partitions are returned in place of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from ottla.client.admin.types import list_of_names
@@ -25,6 +26,8 @@ from ottla.wire.messages import (
     DeleteGroupsResponse,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
     ListGroupsRequest,
     ListGroupsResponse,
     OffsetCommitRequest,
@@ -78,6 +81,16 @@ class GroupOffset(NamedTuple):
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
+
+
+class MemberIdentity(NamedTuple):
+    """A member of a group: by its member id, or by its instance id alone, which is that of a static member."""
+
+    member_id: str
+    instance_id: str | None = None
+
+    def __str__(self) -> str:
+        return f"instance {self.instance_id}" if self.instance_id is not None else f"member {self.member_id}"
 
 
 class GroupAdmin:
@@ -267,6 +280,45 @@ class GroupAdmin:
             except ClientError as error:
                 results[group_id] = error
         return results
+
+    def remove_members(
+        self, group_id: str, members: Iterable[MemberIdentity], reason: str = "", deadline: Deadline | None = None
+    ) -> dict[MemberIdentity, ClientError | None]:
+        """Remove members, whose partitions go to the others; UNKNOWN_MEMBER_ID for one that is not there.
+
+        Brokers before Kafka 2.4 can remove only members without an instance id, by a request for each.
+        """
+        results: dict[MemberIdentity, ClientError | None] = {}
+        for member in dict.fromkeys(members):
+            subject = f"{member} of group {group_id}"
+            try:
+                self._ask(
+                    group_id,
+                    ApiKey.LEAVE_GROUP,
+                    partial(_leave_request, group_id, member, reason),
+                    LeaveGroupResponse,
+                    partial(_leave_refusal, subject),
+                    deadline,
+                    at_least=0 if member.instance_id is None else 3,
+                )
+                results[member] = None
+            except ClientError as error:
+                results[member] = error
+        return results
+
+
+def _leave_request(group_id: str, member: MemberIdentity, reason: str, version: int) -> LeaveGroupRequest:
+    if version < 3:
+        return LeaveGroupRequest(group_id=group_id, member_id=member.member_id)
+    row = LeaveGroupRequest.MemberIdentity(
+        member_id=member.member_id, group_instance_id=member.instance_id, reason=reason or None
+    )
+    return LeaveGroupRequest(group_id=group_id, members=[row])
+
+
+def _leave_refusal(subject: str, answer: LeaveGroupResponse) -> RefusedError | None:
+    codes = (answer.error_code, *(each.error_code for each in answer.members))
+    return next((refused_error(code, subject) for code in codes if code), None)
 
 
 def _group_member(row: DescribeGroupsResponse.DescribedGroupMember) -> GroupMember:

@@ -95,6 +95,7 @@ class Admin:
     alter_group_offsets = _async_method(GroupAdmin, GroupAdmin.alter_group_offsets)
     delete_group_offsets = _async_method(GroupAdmin, GroupAdmin.delete_group_offsets)
     delete_groups = _async_method(GroupAdmin, GroupAdmin.delete_groups)
+    remove_members = _async_method(GroupAdmin, GroupAdmin.remove_members)
     list_transactions = _async_method(TransactionAdmin, TransactionAdmin.list_transactions)
     describe_transaction = _async_method(TransactionAdmin, TransactionAdmin.describe_transaction)
     describe_producers = _async_method(TransactionAdmin, TransactionAdmin.describe_producers)
