@@ -94,3 +94,16 @@ def test_a_member_is_removed(kafka: str) -> None:
         assert json.loads(shown.stdout) == [{"group": "membered", "member_id": None, "instance_id": "a"}]
         (state,) = json.loads(ottla(kafka, "group", "describe", "membered", "-o", "json").stdout)
         assert state["members"] == []
+
+
+def test_reading_and_writing(kafka: str, tmp_path: Path) -> None:
+    for name in ("read-1", "read-2"):
+        make_topic(kafka, name, 1)
+    file = tmp_path / "whole"
+    file.write_text('{"a":\n1}\n')
+    ottla(kafka, "produce", "read-2", "--whole", "--file", str(file), "-k", "00ff", "--key-format", "hex")
+    for group in ((), ("--group", "reading", "--from-beginning")):
+        shown = ottla(kafka, "consume", "--include", "read-.", "-e", "-f", "%t ", *group)
+        assert sorted(shown.stdout.split()) == ["read-1"] * 10 + ["read-2"] * 11
+    words = ("-e", "--json", ".a=1", "--key-format", "base64", "-f", "%k")
+    assert ottla(kafka, "consume", "read-1", "read-2", *words).stdout == "AP8="

@@ -44,7 +44,11 @@ class _Run:
 class Deliveries:
     """The outcome of each line. With `printing`, offsets are written to stdout: one document per run of records."""
 
-    def __init__(self, *, printing: bool) -> None:
+    def __init__(self, *, printing: bool, noun: str = "line", continuation: str = "tail -n +") -> None:
+        """noun: the unit of the input that becomes a record. continuation: a command to which the number of the first
+        missing one is added."""
+        self._noun = noun
+        self._continuation = continuation
         self._printing = printing
         self._runs: deque[_Run] = deque()
         self._failed: list[list[int]] = []
@@ -103,14 +107,14 @@ class Deliveries:
             number = error.number
         elif self._error is not None:
             number = self._error[0]
-            cause = f"line {number} of the input was not written: {explain_error(self._error[1])}"
+            cause = f"{self._noun} {number} of the input was not written: {explain_error(self._error[1])}"
         # A transaction is written or it is not, so only its first line matters. Without transactions, lines after a
         # failed one may have been acknowledged: the user needs the exact ranges that were not.
         missing = [] if transactional else self._missing_ranges(number)
         first = self._committed + 1 if transactional else (missing[0][0] if missing else number)
         written = self._committed if transactional else self._acknowledged
         return CommandFailed(
-            f"{cause}. {_outcome_text(written, missing, first, transactional=transactional)}",
+            f"{cause}. {self._outcome_text(written, missing, first, transactional=transactional)}",
             exit_code=exit_code(error) or 1,
             details={
                 "line": number,
@@ -155,17 +159,18 @@ class Deliveries:
             base = None if run.base_offset < 0 else run.base_offset
             write_jsonl([{"topic": run.topic, "partition": run.partition, "base_offset": base, "records": run.count}])
 
-
-def _outcome_text(written: int, missing: Sequence[Sequence[int]], first: int, *, transactional: bool) -> str:
-    """The sentence for people: how many lines are written, which are not, and how to continue."""
-    done = f"{written:,} lines are written" if written != 1 else "1 line is written"
-    if transactional:
-        done += " and committed; the open transaction was aborted"
-    if len(missing) > 1:
-        named = ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in missing[:_RANGES_SHOWN])
-        more = ", …" if len(missing) > _RANGES_SHOWN else ""
-        return (
-            f"{done}; not acknowledged: lines {named}{more}, and no line after {missing[-1][1]} was read. "
-            "Correct the cause, then write only those lines"
-        )
-    return f"{done}. Correct the cause, then continue with the input from line {first} on: tail -n +{first}"
+    def _outcome_text(self, written: int, missing: Sequence[Sequence[int]], first: int, *, transactional: bool) -> str:
+        """The sentence for people: how much is written, what is not, and how to continue."""
+        noun = self._noun
+        done = f"{written:,} {noun}s are written" if written != 1 else f"1 {noun} is written"
+        if transactional:
+            done += " and committed; the open transaction was aborted"
+        if len(missing) > 1:
+            named = ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in missing[:_RANGES_SHOWN])
+            more = ", …" if len(missing) > _RANGES_SHOWN else ""
+            return (
+                f"{done}; not acknowledged: {noun}s {named}{more}, and no {noun} after {missing[-1][1]} was read. "
+                f"Correct the cause, then write only those {noun}s"
+            )
+        command = f": {self._continuation}{first}" if self._continuation else ""
+        return f"{done}. Correct the cause, then continue with the input from {noun} {first} on{command}"

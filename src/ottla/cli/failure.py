@@ -23,8 +23,8 @@ class CommandFailed(click.ClickException):
 
 
 class BadLine(ValueError):
-    """A line of the input that is not a record: its number, from 1, and what is wrong with it."""
+    """A line, or a file, of the input that is not a record: its number, from 1, and what is wrong with it."""
 
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(f"line {number} of the input: {reason}")
+    def __init__(self, number: int, reason: str, noun: str = "line") -> None:
+        super().__init__(f"{noun} {number} of the input: {reason}")
         self.number = number

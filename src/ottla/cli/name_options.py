@@ -89,6 +89,20 @@ def topic_words(command: F) -> F:
     return click.argument("topic", required=False, shell_complete=complete_topics)(command)
 
 
+def several_topics(command: F) -> F:
+    """TOPIC…, or `-t`/`--topic`, as `topics` and `more`."""
+    command = click.option(
+        "-t",
+        "--topic",
+        "more",
+        multiple=True,
+        metavar="NAME",
+        shell_complete=complete_topics,
+        help="Another way to name a topic.",
+    )(command)
+    return click.argument("topics", nargs=-1, metavar="[TOPIC]…", shell_complete=complete_topics)(command)
+
+
 def named_topic(topic: str | None, topic_option: str | None) -> str:
     """The topic of `topic_words`. Raises click.UsageError when there is none."""
     name = topic or topic_option

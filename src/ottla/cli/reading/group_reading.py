@@ -7,6 +7,7 @@ never written.
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -29,10 +30,16 @@ class GroupReading:
     """One run of a member."""
 
     def __init__(
-        self, topic: str, settings: ClientSettings, printer: Printer, patience_s: float, *, exit_at_end: bool
+        self,
+        topics: Sequence[str] | re.Pattern[str],
+        settings: ClientSettings,
+        printer: Printer,
+        patience_s: float,
+        *,
+        exit_at_end: bool,
     ) -> None:
-        """patience_s: how long to wait without a record; 0: for ever."""
-        self._topic = topic
+        """topics: names, or a pattern of whole names. patience_s: how long to wait without a record; 0: for ever."""
+        self._topics = topics
         self._settings = settings
         self._printer = printer
         self._patience_s = patience_s
@@ -53,7 +60,7 @@ class GroupReading:
             Progress("read", shown=not sys.stdout.isatty()) as progress,
         ):
             consumer.subscribe(
-                [self._topic],
+                self._topics,
                 on_assigned=lambda added: self._add_partitions(consumer, added),
                 on_revoked=lambda gone: self._on_revoked(consumer, gone),
                 on_lost=self._drop_partitions,
@@ -68,7 +75,7 @@ class GroupReading:
         from ottla.client import DeadlineError
 
         last = time.monotonic()
-        patient = PatientPoll(consumer, self._topic)
+        patient = PatientPoll(consumer, None if isinstance(self._topics, re.Pattern) else self._topics[0])
         while not self._printer.is_full and not self._is_at_end(consumer):
             records = patient.poll(min(_POLL_S, self._patience_s or _POLL_S))
             self._print_records(consumer, records)

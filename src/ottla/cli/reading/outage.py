@@ -23,7 +23,8 @@ def outage_settings() -> ClientSettings:
 class PatientPoll:
     """Polls and commits; without `--timeout` it waits while no broker can be reached."""
 
-    def __init__(self, consumer: Consumer, topic: str) -> None:
+    def __init__(self, consumer: Consumer, topic: str | None) -> None:
+        """topic: one that is asked about after an outage; None: all, where only a pattern is known."""
         self._consumer = consumer
         self._topic = topic
         self._is_out = False
@@ -35,12 +36,18 @@ class PatientPoll:
         try:
             records = self._consumer.poll(timeout_s)
             if self._is_out:
-                self._consumer.partitions_for_topic(self._topic)
+                self._ask_broker()
         except ClientError as error:
             self._note_outage(error)
             return []
         self._note_answer()
         return records
+
+    def _ask_broker(self) -> None:
+        if self._topic is None:
+            self._consumer.list_topics()
+        else:
+            self._consumer.partitions_for_topic(self._topic)
 
     def commit_offsets(self, offsets: dict[TopicPartition, int]) -> bool:
         """Commit; False during an outage: then they have to be committed later. Raises ClientError for other errors."""

@@ -32,28 +32,30 @@ class RangeReading:
         self._until: dict[TopicPartition, int | None] = {}
         """Partitions that are still read, and the first offset that is not wanted; None: no end."""
 
-    def read_range(self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool) -> None:
-        """Read until the count or the end is reached, or until Ctrl-C. Raises ClientError.
+    def read_range(
+        self, names: Sequence[str], chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool
+    ) -> None:
+        """Read topics until the count or the end is reached, or until Ctrl-C. Raises ClientError.
 
-        chosen: numbers of partitions; none: all of them.
+        chosen: numbers of partitions, of each topic; none: all of them.
         """
-        first = self._resolve_bounds(name, chosen, bounds, exit_at_end=exit_at_end)
+        first = self._resolve_bounds(names, chosen, bounds, exit_at_end=exit_at_end)
         self._consumer.assign(self._until)
         for tp in self._until:
             self._consumer.seek(tp, first[tp])
         with Progress("read", shown=not sys.stdout.isatty()) as progress:
-            self._read_until_done(PatientPoll(self._consumer, name), progress)
+            self._read_until_done(PatientPoll(self._consumer, names[0]), progress)
 
     def _resolve_bounds(
-        self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool
+        self, names: Sequence[str], chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool
     ) -> dict[TopicPartition, int]:
         """The first offset of every partition; sets `_until` for those that have records in the range."""
         from ottla.cli.reading.offset_grammar import END
         from ottla.client import TopicPartition
 
-        where = self._consumer.partitions_for_topic(name)
+        where = [tp for name in names for tp in self._consumer.partitions_for_topic(name)]
         if chosen:
-            where = [TopicPartition(name, number) for number in dict.fromkeys(chosen)]
+            where = [TopicPartition(name, number) for name in names for number in dict.fromkeys(chosen)]
         offsets = _Offsets(self._consumer, where)
         first = {each: offsets.resolve_bound(bounds.first, each) for each in where}
         last = bounds.until or (END if exit_at_end else None)

@@ -8,27 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from typing import Any
 
 from ottla.cli.options import print_note
+from ottla.cli.reading.decoded import DecodedRecord
 from ottla.cli.views.record_text import Headers, Shown, bytes_to_json
 from ottla.client.schemas.registry import RegistryRequestError, SchemaRegistry
 from ottla.schemas.decoding import Decode, make_decoder
 from ottla.schemas.errors import InvalidPayload, InvalidSchema
 from ottla.schemas.framing import read_framing
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedRecord:
-    """A record whose key and value are JSON texts, as far as they had schemas."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
 
 
 def record_decoder(registry: SchemaRegistry) -> Callable[[Shown], Shown]:

@@ -26,6 +26,8 @@ class Printer:
         self._chosen = chosen
         self._render = render
         self._decode = decode
+        self.written = 0
+        """How many records were written."""
 
     @property
     def is_full(self) -> bool:
@@ -40,6 +42,7 @@ class Printer:
             record = self._decode(record)
         if self._chosen(record):
             sys.stdout.buffer.write(self._render(Placed(topic, partition, record)))
+            self.written += 1
             self._left = None if self._left is None else self._left - 1
 
     def flush_output(self) -> None:

@@ -5,6 +5,7 @@ Zone: real. Turns input into records; the producer does batches, partitions, ret
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import sys
@@ -16,6 +17,7 @@ import click
 from ottla.cli.clients import make_producer
 from ottla.cli.name_options import topic_words
 from ottla.cli.options import ClientSettings, common_options, remember_output
+from ottla.cli.reading.byte_formats import FORMAT_NAMES, parse_bytes
 from ottla.client.errors import UsageError
 
 # Reading standard input: bytes in, lines out, and a callback whenever the writer of the pipe pauses.
@@ -90,6 +92,15 @@ class _Choice(NamedTuple):
     partition: int | None
     repartition: bool
     timestamp: int | None
+    files: tuple[str, ...]
+    whole: bool
+    key_format: str
+    value_format: str
+
+    @property
+    def noun(self) -> str:
+        """The unit of the input that becomes a record."""
+        return "file" if self.whole else "line"
 
 
 @click.command()
@@ -97,6 +108,10 @@ class _Choice(NamedTuple):
 @click.option("-k", "--key", help="The key of every record.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="Separator of key and value in a line; \\t is a tab.")
 @click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
+@click.option("--file", "files", multiple=True, metavar="FILE", help="Read this file, not standard input (-).")
+@click.option("--whole", is_flag=True, help="Write each whole file, or all of standard input, as one record.")
+@click.option("--key-format", type=click.Choice(FORMAT_NAMES), default="text", help="The form of keys in the input.")
+@click.option("--value-format", type=click.Choice(FORMAT_NAMES), default="text", help="The form of values.")
 @click.option("--tombstone", is_flag=True, help="Write null values: for --key, or with each line as a key.")
 @click.option("--jsonl", is_flag=True, help="Read lines of JSON, as `ottla consume -o jsonl` prints them.")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition only.")
@@ -125,6 +140,10 @@ def produce(
     key: str | None,
     key_separator: str | None,
     headers: tuple[str, ...],
+    files: tuple[str, ...],
+    whole: bool,
+    key_format: str,
+    value_format: str,
     tombstone: bool,
     jsonl: bool,
     partition: int | None,
@@ -136,7 +155,7 @@ def produce(
     transaction_records: int | None,
     output: str,
 ) -> None:
-    """Write records to TOPIC, one for each line of standard input.
+    """Write records to TOPIC, one for each line of standard input, or of the files.
 
     With --jsonl a line may name its own topic; TOPIC, when given, overrides it.
     """
@@ -150,6 +169,10 @@ def produce(
         partition,
         repartition,
         _parse_timestamp(timestamp),
+        files,
+        whole,
+        key_format,
+        value_format,
     )
     _check_choice(choice)
     if transaction_records is not None and transactional_id is None:
@@ -165,7 +188,8 @@ def _run_import(choice: _Choice, settings: ClientSettings, per_transaction: int 
     from ottla.cli.views.progress import Progress
     from ottla.client import ClientError
 
-    deliveries = Deliveries(printing=printing)
+    continuation = "tail -n +" if not choice.files else ""
+    deliveries = Deliveries(printing=printing, noun=choice.noun, continuation=continuation)
     defaults: ClientSettings = {"batch.size": _BATCH_BYTES, "allow.auto.create.topics": True}
     with make_producer(defaults, settings) as producer, Progress("written") as progress:
         transactional = bool(producer.config.transactional_id)
@@ -223,16 +247,33 @@ def _read_records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> 
 
     # A tombstone for a given key is one record, which needs no line of input.
     if choice.tombstone and choice.key is not None:
-        yield 1, RecordLine(choice.topic, choice.partition, choice.timestamp, choice.key, None, choice.headers)
+        only = parse_bytes(choice.key_format)(choice.key)
+        yield 1, RecordLine(choice.topic, choice.partition, choice.timestamp, only, None, choice.headers)
         return
-    # JSON may be several times the size of the record in it: escapes, base64, field names.
-    longest = limit * 8 if choice.jsonl else limit
-    for number, line in enumerate(lines_of(sys.stdin.buffer, longest, on_pause), 1):
+    # JSON may be several times the size of the record in it: escapes, base64, field names. So may the other formats.
+    longest = limit * 8 if choice.jsonl or choice.value_format != "text" else limit
+    parse_key, parse_value = parse_bytes(choice.key_format), parse_bytes(choice.value_format)
+    for number, line in enumerate(_read_input(choice, longest, on_pause), 1):
         try:
             record = _from_json(line, choice) if choice.jsonl else _from_text(line, choice)
+            key = None if record.key is None else parse_key(record.key)
+            value = None if record.value is None else parse_value(record.value)
         except ValueError as error:
-            raise BadLine(number, str(error)) from error
-        yield number, record
+            raise BadLine(number, str(error), choice.noun) from error
+        yield number, record._replace(key=key, value=value)
+
+
+def _read_input(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[bytes]:
+    """The lines of the files one after the other, or whole files. Raises UsageError for too long ones, OSError."""
+    for name in choice.files or ("-",):
+        with contextlib.nullcontext(sys.stdin.buffer) if name == "-" else open(name, "rb") as stream:
+            if not choice.whole:
+                yield from lines_of(stream, limit, on_pause)
+                continue
+            content = stream.read(limit + 1)
+            if len(content) > limit:
+                raise UsageError(f"{name} is longer than {limit} bytes", "Raise it with -X max.request.size=…")
+            yield content
 
 
 def _from_text(line: bytes, choice: _Choice) -> RecordLine:
@@ -271,8 +312,20 @@ def _check_choice(choice: _Choice) -> None:
         raise click.UsageError("name the topic")
     if choice.separator is not None and (choice.jsonl or choice.tombstone or choice.key is not None):
         raise click.UsageError("--key-separator cannot be used with --key, --tombstone or --jsonl")
+    if choice.whole and (choice.separator is not None or choice.jsonl or choice.tombstone):
+        raise click.UsageError("--whole cannot be used with --key-separator, --tombstone or --jsonl")
+    _check_key(choice)
     if choice.tombstone and choice.jsonl:
         raise click.UsageError("--tombstone cannot be used with --jsonl, in which a null value is a tombstone")
+
+
+def _check_key(choice: _Choice) -> None:
+    if choice.key is None:
+        return
+    try:
+        parse_bytes(choice.key_format)(choice.key)
+    except ValueError as error:
+        raise click.UsageError(f"--key: {error}") from error
 
 
 def _parse_separator(text: str | None) -> bytes | None:
