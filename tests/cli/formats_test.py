@@ -61,7 +61,8 @@ DOCUMENT = '{"user": {"id": 5, "name": "ann", "on": true}, "items": [1, {"x": nu
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [(".user.id=5", True), (".user.id = 5.0", True), (".user.id=6", False), (".user.id!=6", True),
-     (".user.id>=5", True), (".user.id<5", False), (".user.id>4", True), (".user.name=ann", True), ('.user.name="ann"', True),
+     (".user.id>=5", True), (".user.id<5", False), (".user.id>4", True), (".user.name=ann", True),
+     ('.user.name="ann"', True),
      (".user.name~^a", True), (".user.name~^b", False), (".user.name>ana", True), (".user.on=true", True),
      (".user.on=1", False), (".user.on>0", False), (".user", True), (".nothing", False), (".nothing!=1", False),
      (".items[0]=1", True), (".items[-1].x=null", True), (".items[2]", False), (".items.x", False),

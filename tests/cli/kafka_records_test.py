@@ -107,3 +107,16 @@ def test_reading_and_writing(kafka: str, tmp_path: Path) -> None:
         assert sorted(shown.stdout.split()) == ["read-1"] * 10 + ["read-2"] * 11
     words = ("-e", "--json", ".a=1", "--key-format", "base64", "-f", "%k")
     assert ottla(kafka, "consume", "read-1", "read-2", *words).stdout == "AP8="
+
+
+def test_a_copy_to_and_from_kafka(kafka: str, brokers: str) -> None:
+    make_topic(kafka, "carried")
+    there = ("copy", "carried", "--from", kafka, "--to", brokers, "-o", "json")
+    back = ("copy", "carried", "carried-back", "--from", brokers, "--to", kafka, "-o", "json")
+    for words in (there, back, back):
+        shown = CliRunner().invoke(cli, words)
+        assert shown.exit_code == 0, shown.stderr
+    assert json.loads(shown.stdout)["records"] == 0
+    texts = [ottla(kafka, "consume", name, "-e", "-f", "%p %s %T\n").stdout for name in ("carried", "carried-back")]
+    assert sorted(texts[0].splitlines()) == sorted(texts[1].splitlines())
+    assert len(texts[0].splitlines()) == 20

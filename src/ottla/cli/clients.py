@@ -5,10 +5,10 @@ Zone: real. Settings only: each command decides what it writes and reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from ottla.cli.options import DEFAULT_TIMEOUT_S, ClientSettings, client_settings, option_value
+from ottla.cli.options import DEFAULT_TIMEOUT_S, ClientSettings, option_value, settings_of_side
 
 if TYPE_CHECKING:
     from ottla.client import Consumer, Producer
@@ -22,16 +22,20 @@ def make_producer(
     defaults: ClientSettings | None = None,
     overrides: ClientSettings | None = None,
     on_failed: Callable[[FailedRecord], object] | None = None,
+    side: str | None = None,
+    ignored: Collection[str] = (),
 ) -> Producer:
     """A producer; close it. `--timeout` bounds how long a record may take, and how long a call may block.
 
-    Arguments as of `client_settings`, and the producer's. Raises ConfigError.
+    Arguments as of `settings_of_side`, and the producer's. ignored: keys of the command's other client. Raises
+    ConfigError.
     """
     from ottla.client.producer import Producer
     from ottla.client.producer.config import PRODUCER_KEYS
 
     patience_ms = int(option_value("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
-    settings = client_settings({"max.block.ms": patience_ms, **(defaults or {})}, overrides, PRODUCER_KEYS)
+    settings = settings_of_side(side, {"max.block.ms": patience_ms, **(defaults or {})}, overrides, PRODUCER_KEYS)
+    settings = _without_keys(settings, ignored, PRODUCER_KEYS)
     settings.setdefault("request.timeout.ms", _request_timeout_ms(settings))
     return Producer(settings, on_failed=on_failed)
 
@@ -45,9 +49,22 @@ def _request_timeout_ms(settings: ClientSettings) -> int:
     return max(1, min(_REQUEST_TIMEOUT_MS, room))
 
 
-def make_consumer(defaults: ClientSettings | None = None, overrides: ClientSettings | None = None) -> Consumer:
-    """A consumer; close it. Arguments as of `client_settings`. Raises ConfigError."""
+def make_consumer(
+    defaults: ClientSettings | None = None,
+    overrides: ClientSettings | None = None,
+    side: str | None = None,
+    ignored: Collection[str] = (),
+) -> Consumer:
+    """A consumer; close it. Arguments as of `make_producer`. Raises ConfigError."""
     from ottla.client import Consumer
     from ottla.client.consumer.settings import CONSUMER_KEYS
 
-    return Consumer(client_settings(defaults, overrides, CONSUMER_KEYS))
+    settings = settings_of_side(side, defaults, overrides, CONSUMER_KEYS)
+    return Consumer(_without_keys(settings, ignored, CONSUMER_KEYS))
+
+
+def _without_keys(settings: ClientSettings, ignored: Collection[str], own: Collection[str]) -> ClientSettings:
+    """The settings without those that only the other client has."""
+    from ottla.client.settings import is_shared
+
+    return {key: value for key, value in settings.items() if key not in ignored or key in own or is_shared(key)}

@@ -120,6 +120,37 @@ def client_settings(
     return resolve_secrets(settings | given_settings(more) | (overrides or {}))
 
 
+def settings_of_side(
+    name: str | None,
+    defaults: ClientSettings | None = None,
+    overrides: ClientSettings | None = None,
+    more: Collection[str] = (),
+) -> ClientSettings:
+    """The settings of one of two clusters: of a context, of `HOST:PORT,…`, or with None of the common options.
+
+    A named cluster gets of the common options only `-X` and `--timeout`, and no login, which is another cluster's.
+    """
+    from ottla.cli import saved_contexts
+
+    if name is None:
+        return client_settings(defaults, overrides, more)
+    given = parse_assignments(option_value("settings", ()))
+    if found := [key for key in given if key.startswith(_LOGIN) or key == "bootstrap.servers"]:
+        raise click.UsageError(f"-X {found[0]}=… is of one cluster, and two are named: ottla context add keeps it")
+    timeout_ms = int(option_value("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
+    settings: ClientSettings = {
+        "client.id": "ottla-cli",
+        "default.api.timeout.ms": timeout_ms,
+        "delivery.timeout.ms": timeout_ms,
+        "allow.auto.create.topics": False,
+        **(defaults or {}),
+    }
+    own: ClientSettings = {"bootstrap.servers": name}
+    if ":" not in name:
+        own = _known_settings(saved_contexts.read_context(name), more, f"context {name}")
+    return resolve_secrets(settings | own | dict(given) | (overrides or {}))
+
+
 def resolve_secrets(settings: ClientSettings) -> ClientSettings:
     """The settings with what `${file:…}`, `${env:…}` and `${dir:…}` refer to. Raises click.UsageError by name."""
     from ottla.config.providers import PROVIDERS, resolve_values
@@ -180,15 +211,17 @@ def _parse_addresses(brokers: object) -> set[str]:
     return {each.strip().lower() for each in str(brokers).split(",")}
 
 
-def connect_cluster(defaults: ClientSettings | None = None, overrides: ClientSettings | None = None) -> Cluster:
-    """A client of the cluster that the options name; close it. Arguments as of `client_settings`.
+def connect_cluster(
+    defaults: ClientSettings | None = None, overrides: ClientSettings | None = None, side: str | None = None
+) -> Cluster:
+    """A client of the cluster that the options name; close it. Arguments as of `settings_of_side`.
 
     Raises ConfigError. It connects on its first request, not here.
     """
     from ottla.client.cluster import Cluster
     from ottla.client.settings import ClientConfig
 
-    return Cluster(ClientConfig.from_mapping(client_settings(defaults, overrides)))
+    return Cluster(ClientConfig.from_mapping(settings_of_side(side, defaults, overrides)))
 
 
 def _from_file(more: Collection[str] | None) -> ClientSettings:
