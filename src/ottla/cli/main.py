@@ -142,7 +142,7 @@ _COMMANDS: Final = {
     "tls": ("security.tls", "Make certificates for a cluster on your own machine."),
     "produce": ("records.produce", "Write lines from standard input, or JSON, to a topic."),
     "consume": ("records.consume", "Read records from a topic."),
-    "copy": ("records.copy", "Copy a topic to another topic or cluster, and continue where it was interrupted."),
+    "copy": ("records.copy", "Copy a topic to another one, also of another cluster."),
     "retry": ("retry", "Re-deliver failed records when their retry is due."),
     "dlq": ("dlq", "Show dead letters, send them back, or delete them."),
     "offsets": ("records.offsets", "Show offsets of partitions, by position or by time."),
