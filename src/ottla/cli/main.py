@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _ = self.lazy[cmd_name]
-        command = getattr(import_module(f"ottla.cli.commands.{module}"), cmd_name)
+        command = getattr(import_module(f"ottla.cli.commands.{module}"), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
@@ -133,6 +133,7 @@ _COMMANDS: Final = {
     "txn": ("txn", "Show transactions, and end those that hang."),
     "cluster": ("cluster.cluster", "Show the state of a cluster."),
     "broker": ("cluster.broker", "Show brokers, and move replicas between their disks."),
+    "config": ("cluster.config", "Show, change and compare settings of topics, brokers and groups."),
     "reassign": ("cluster.reassign", "Move partitions between brokers."),
     "leader": ("cluster.leader", "Elect leaders of partitions."),
     "user": ("security.user", "Create, list and delete users that log in with SCRAM."),

@@ -44,6 +44,15 @@ def complete_groups(ctx: click.Context, param: click.Parameter, incomplete: str)
     )
 
 
+def complete_entities(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """For `shell_complete`: owners of settings, as in `topic/orders`."""
+    from ottla.cli.entities import entity_text, list_entities
+
+    return _complete_names(
+        ctx, param, incomplete, lambda cluster: (entity_text(each) for each in list_entities(cluster))
+    )
+
+
 def _complete_names(
     ctx: click.Context, param: click.Parameter, incomplete: str, ask: Callable[[Cluster], Iterable[str]]
 ) -> list[str]:

@@ -1,4 +1,4 @@
-"""Results on stdout: tables for people, JSON for programs.
+"""Results on stdout: tables for people, JSON, CSV and YAML for programs.
 
 Zone: real. Plain text without colours, in a terminal or not. Sends no request to a cluster.
 """
@@ -6,7 +6,9 @@ Zone: real. Plain text without colours, in a terminal or not. Sends no request t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import click
 
@@ -14,6 +16,12 @@ from ottla.terminal import visible_text
 from ottla.utf8 import readable_text
 
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
+
+TABLE_AND_DOCUMENTS: Final = ("table", "json", "jsonl", "csv", "yaml")
+"""The formats of a command whose results `write_documents` prints unless they are a table."""
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+_YAML_WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
+"""Words that YAML 1.1 does not read as text."""
 
 
 def write_line(text: str) -> None:
@@ -29,15 +37,29 @@ def write_json(value: Json) -> None:
 def write_jsonl(values: Iterable[Json]) -> None:
     """Print one document per line."""
     for value in values:
-        write_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+        write_line(_short_json(value))
 
 
 def write_documents(output: str, documents: Sequence[Json]) -> None:
-    """Print documents in the form of `-o json` (one array) or `-o jsonl`."""
+    """Print documents in the form of `-o json` (one array), `jsonl`, `csv` (a header, then rows) or `yaml` (a list)."""
     if output == "json":
         write_json(documents)
+    elif output == "csv":
+        _write_csv(documents)
+    elif output == "yaml":
+        write_line("\n".join(_yaml_lines(documents)))
     else:
         write_jsonl(documents)
+
+
+def write_document(output: str, document: Json) -> None:
+    """Print the one document of a command: as `write_documents`, but JSON and YAML without a list around it."""
+    if output == "json":
+        write_json(document)
+    elif output == "yaml":
+        write_line("\n".join(_yaml_lines(document)))
+    else:
+        write_documents(output, [document])
 
 
 def time_text(ms: int) -> str:
@@ -70,3 +92,59 @@ def one_line(text: str) -> str:
 
 def _is_number(text: str) -> bool:
     return text == "-" or text.lstrip("-").isdigit()
+
+
+def _short_json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _write_csv(documents: Sequence[Json]) -> None:
+    """Print a header with all fields, then a row per document; what is no single value is JSON in its cell."""
+    import csv
+    import io
+
+    rows = [document if isinstance(document, Mapping) else {"value": document} for document in documents]
+    fields = list(dict.fromkeys(field for row in rows for field in row))
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerows([fields, *([_csv_cell(row.get(field)) for field in fields] for row in rows)] if fields else [])
+    if fields:
+        write_line(text.getvalue().removesuffix("\n"))
+
+
+def _csv_cell(value: Json) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else _short_json(value)
+
+
+def _yaml_lines(value: Json) -> Iterator[str]:
+    """The lines of a value in block style; text is always quoted, so that no word of YAML is mistaken for it."""
+    if isinstance(value, Mapping) and value:
+        for key, each in value.items():
+            name = key if _PLAIN_KEY.match(key) and key.lower() not in _YAML_WORDS else _yaml_scalar(key)
+            if _is_block(each):
+                yield f"{name}:"
+                yield from (f"  {line}" for line in _yaml_lines(each))
+            else:
+                yield f"{name}: {_yaml_scalar(each)}"
+    elif _is_block(value):
+        assert isinstance(value, Sequence)
+        for each in value:
+            first, *rest = _yaml_lines(each)
+            yield f"- {first}"
+            yield from (f"  {line}" for line in rest)
+    else:
+        yield _yaml_scalar(value)
+
+
+def _is_block(value: Json) -> bool:
+    return bool(value) and isinstance(value, Mapping | Sequence) and not isinstance(value, str)
+
+
+def _yaml_scalar(value: Json) -> str:
+    """A value as JSON, which YAML contains except for characters that it takes for line breaks."""
+    return "".join(
+        char if char.isprintable() else f"\\u{ord(char):04x}" if ord(char) < 0x10000 else f"\\U{ord(char):08x}"
+        for char in readable_text(_short_json(value))
+    )

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ottla.client.admin.types import ConfigChange, ConfigEntry, ConfigSource, Resource, ResourceType, setting_text
 from ottla.client.cluster import ANY_NODE, CONTROLLER, Cluster
-from ottla.client.errors import ClientError, MalformedReplyError, refused_error
+from ottla.client.errors import ClientError, MalformedReplyError, UnsupportedVersionError, refused_error
 from ottla.client.retry import Deadline
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -18,6 +18,8 @@ from ottla.wire.messages import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
 )
 
 V = TypeVar("V")
@@ -87,6 +89,27 @@ class ConfigAdmin:
                 results[resource] = refused_error(found.error_code, str(resource), found.error_message)
         return _in_request_order(list(changes), results)
 
+    def list_config_resources(self, deadline: Deadline | None = None) -> list[Resource]:
+        """Topics, brokers and their loggers, and the groups and client metrics that have settings (KIP-1142).
+
+        Raises UnsupportedVersionError if the broker cannot list them, as Kafka before 4.1.
+        """
+
+        def build(version: int) -> ListConfigResourcesRequest:
+            if version < 1:  # version 0 lists client metrics only
+                raise UnsupportedVersionError("the broker cannot list what has settings", "Name it, as in topic/orders")
+            return ListConfigResourcesRequest(resource_types=[])
+
+        answer = self._cluster.send_request(
+            ApiKey.LIST_CONFIG_RESOURCES,
+            build,
+            ListConfigResourcesResponse,
+            deadline=deadline,
+            refused=lambda answer: refused_error(answer.error_code, "list of configurations"),
+        )
+        found = [(each.resource_type, each.resource_name) for each in answer.config_resources]
+        return sorted(Resource(ResourceType(kind), name) for kind, name in found if kind in _RESOURCE_TYPES)
+
 
 def _by_node(resources: Sequence[Resource], otherwise: int) -> dict[int, list[Resource]]:
     """Resources by the broker to ask: a broker answers for its own configuration, `otherwise` for the rest."""
@@ -150,3 +173,4 @@ def _config_source(number: int) -> ConfigSource:
 
 
 _SOURCES = frozenset(ConfigSource)
+_RESOURCE_TYPES = frozenset(ResourceType)
