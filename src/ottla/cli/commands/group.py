@@ -14,7 +14,8 @@ import click
 from ottla.cli.commands.topic import confirm_action, exit_with_errors
 from ottla.cli.name_options import complete_groups, complete_topics
 from ottla.cli.options import common_options, connect_cluster, output_option, print_note
-from ottla.cli.views.output import Json, write_documents, write_line, write_table
+from ottla.cli.views.output import TABLE_AND_DOCUMENTS, Json, write_documents, write_line, write_table
+from ottla.cli.views.watch import watch_option, watch_view
 
 if TYPE_CHECKING:
     from ottla.cli.offset_exports import GroupPosition
@@ -45,7 +46,7 @@ def group() -> None:
 
 @group.command("list")
 @click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state: Stable, Empty, …")
-@output_option("table", "json", "jsonl", "name")
+@output_option(*TABLE_AND_DOCUMENTS, "name")
 @common_options
 def list_(states: tuple[str, ...], output: str) -> None:
     """List groups."""
@@ -56,7 +57,7 @@ def list_(states: tuple[str, ...], output: str) -> None:
     if output == "name":
         for each in found:
             write_line(each.group_id)
-    elif output in ("json", "jsonl"):
+    elif output != "table":
         write_documents(output, [each._asdict() for each in found])
     else:
         rows = [(each.group_id, each.state, each.protocol_type or None, each.coordinator) for each in found]
@@ -69,13 +70,17 @@ def list_(states: tuple[str, ...], output: str) -> None:
 @click.option("--members", "view", flag_value="members", help="Show the members instead of the offsets.")
 @click.option("--state", "view", flag_value="state", help="Show the state of the group only.")
 @click.option("--offsets", "view", flag_value="offsets", default=True, help="Show offsets and lag (the default).")
-@output_option("table", "json", "jsonl")
+@watch_option
+@output_option(*TABLE_AND_DOCUMENTS)
 @common_options
-def describe(names: tuple[str, ...], view: str, output: str) -> None:
+def describe(names: tuple[str, ...], view: str, watch_s: float | None, output: str) -> None:
     """Show offsets, lag, owners and members of groups."""
-    results = _read_groups(names)
+    watch_view(watch_s, lambda: _read_groups(names), lambda results: _write_described(results, view, output))
+
+
+def _write_described(results: Mapping[str, GroupState | Exception], view: str, output: str) -> None:
     found = [result for result in results.values() if not isinstance(result, Exception)]
-    if output in ("json", "jsonl"):
+    if output != "table":
         write_documents(output, [each.document() for each in found])
     elif view == "state":
         write_table(
@@ -99,7 +104,7 @@ def describe(names: tuple[str, ...], view: str, output: str) -> None:
 
 @group.command()
 @click.argument("names", nargs=-1, shell_complete=complete_groups)
-@output_option("table", "json", "jsonl")
+@output_option(*TABLE_AND_DOCUMENTS)
 @common_options
 def lag(names: tuple[str, ...], output: str) -> None:
     """Show the lag of groups, the largest first; of all groups when none is named."""
@@ -108,7 +113,7 @@ def lag(names: tuple[str, ...], output: str) -> None:
         (result for result in results.values() if not isinstance(result, Exception)),
         key=lambda each: (-each.lag, each.view.group_id),
     )
-    if output in ("json", "jsonl"):
+    if output != "table":
         documents: list[Json] = [
             {"group": each.view.group_id, "state": each.view.state, "members": len(each.view.members),
              "partitions": len(each.partitions), "lag": each.lag, "worst_lag": each.worst}

@@ -9,7 +9,7 @@ import click
 
 from ottla.cli.log_dirs import log_dirs, move
 from ottla.cli.options import common_options, connect_cluster, output_option
-from ottla.cli.views.output import write_json, write_jsonl, write_line, write_table
+from ottla.cli.views.output import TABLE_AND_DOCUMENTS, write_documents, write_line, write_table
 
 
 @click.group()
@@ -22,7 +22,7 @@ broker.add_command(move)
 
 
 @broker.command("list")
-@output_option("table", "json", "jsonl", "name")
+@output_option(*TABLE_AND_DOCUMENTS, "name")
 @common_options
 def list_(output: str) -> None:
     """List the live brokers: address, rack, and how many partitions they lead and hold."""
@@ -34,9 +34,7 @@ def list_(output: str) -> None:
     if output == "name":
         for each in state.broker_states():
             write_line(str(each.node.node_id))
-    elif output == "json":
-        write_json([each.document() for each in state.broker_states()])
-    elif output == "jsonl":
-        write_jsonl(each.document() for each in state.broker_states())
+    elif output != "table":
+        write_documents(output, [each.document() for each in state.broker_states()])
     else:
         write_table(("ID", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC"), state.broker_rows())

@@ -1,6 +1,6 @@
-"""`ottla cluster`: the state of the cluster as a whole.
+"""`ottla cluster`: the state and the health of the cluster as a whole.
 
-Zone: real. Counts brokers and partitions in the metadata; changes nothing.
+Zone: real. Reads the metadata, and visits each broker for the health; changes nothing.
 """
 
 from __future__ import annotations
@@ -9,20 +9,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.options import common_options, connect_cluster, output_option
-from ottla.cli.views.output import write_json, write_jsonl, write_line, write_table
+from ottla.cli.options import client_settings, common_options, connect_cluster, output_option
+from ottla.cli.views.output import TABLE_AND_DOCUMENTS, one_line, write_document, write_line, write_table
+from ottla.cli.views.watch import watch_option, watch_view
 
 if TYPE_CHECKING:
     from ottla.cli.views.cluster_views import ClusterState
+    from ottla.cli.views.health import Health
+
+_SHOWN = 20
+"""Rows of one kind of problem in a table."""
 
 
 @click.group()
 def cluster() -> None:
-    """Show the state of a cluster as a whole."""
+    """Show the state and the health of a cluster as a whole."""
 
 
 @cluster.command()
-@output_option("table", "json", "jsonl")
+@output_option(*TABLE_AND_DOCUMENTS)
 @common_options
 def describe(output: str) -> None:
     """Show the brokers, and how many partitions are in each state. The exit code is 0 even when some are unhealthy."""
@@ -31,12 +36,54 @@ def describe(output: str) -> None:
 
     with connect_cluster() as client:
         state = read_cluster(Admin(client))
-    if output == "json":
-        write_json(state.document())
-    elif output == "jsonl":
-        write_jsonl([state.document()])
-    else:
+    if output == "table":
         _write_state(state)
+    else:
+        write_document(output, state.document())
+
+
+@cluster.command()
+@watch_option
+@output_option(*TABLE_AND_DOCUMENTS)
+@common_options
+def health(watch_s: float | None, output: str) -> None:
+    """Show brokers that do not answer, and partitions without a leader or replicas. Exit code 0: healthy; 1: not.
+
+    One bootstrap address that answers is enough. Leaders that are not the preferred ones are a warning, and healthy.
+    """
+    from ottla.cli.views.health import read_health
+    from ottla.client.settings import ClientConfig
+
+    config = ClientConfig.from_mapping(client_settings())
+
+    def write(found: Health) -> None:
+        if output == "table":
+            _write_health(found)
+        else:
+            write_document(output, found.document())
+        raise click.exceptions.Exit(0 if found.healthy else 1)
+
+    watch_view(watch_s, lambda: read_health(config), write)
+
+
+def _write_health(health: Health) -> None:
+    view = health.probe.view
+    controller = view.controller_id if view.controller_id >= 0 else "none"
+    answering = sum(each.error is None for each in health.probe.brokers)
+    write_line(f"{'Healthy:':14}{'yes' if health.healthy else 'no'}")
+    write_line(f"{'Cluster:':14}{view.cluster_id or 'unknown'}, controller {controller}")
+    write_line(f"{'Brokers:':14}{answering} of {len(health.probe.brokers)} answer")
+    if health.partitions is not None:
+        write_line(f"{'Partitions:':14}{health.partitions} of {health.topics} topics")
+    for kind in dict.fromkeys(each.kind for each in health.problems):
+        found = [each for each in health.problems if each.kind == kind]
+        write_line("")
+        for each in found[:_SHOWN]:
+            write_line(f"{each.severity:9}{one_line(f'{each.subject}: {each.message}')}")
+        if len(found) > _SHOWN:
+            write_line(f"{'':9}and {len(found) - _SHOWN} more: see -o json")
+        for step in dict.fromkeys(each.next_step for each in found if each.next_step):
+            write_line(f"{'':9}{one_line(step)}")
 
 
 def _write_state(state: ClusterState) -> None:
