@@ -7,9 +7,12 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import click
 import pytest
 from tests.client.conftest import Request, ScriptedBroker
 
+from ottla.cli.views.watch import watch_view
+from ottla.client.errors import UnreachableError
 from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -118,6 +121,19 @@ def test_partitions_are_named_by_the_worst_that_they_have(ottla, scripted: Scrip
     text = ottla("-b", scripted.bootstrap, "cluster", "health").stdout
     assert "error    t-1: no leader: leader -1, replicas 7, ISR 7" in text
     assert "replicas 0,7,8, ISR 0" in text
+
+
+def test_a_table_shows_a_few_of_many(ottla, scripted: ScriptedBroker) -> None:
+    serve_cluster(scripted, [(-1, [0], [0])] * 25)
+    text = ottla("-b", scripted.bootstrap, "cluster", "health").stdout
+    assert (text.count("no leader"), "and 5 more: see -o json" in text) == (20, True)
+    assert len(read_problems(ottla, scripted.bootstrap)[1]) == 25
+
+
+def test_settings_are_read_only_of_topics_that_lack_replicas(ottla, scripted: ScriptedBroker) -> None:
+    serve_cluster(scripted, [(0, [0], [0])])
+    assert read_problems(ottla, scripted.bootstrap) == (0, [])
+    assert scripted.asked(ApiKey.DESCRIBE_CONFIGS) == scripted.asked(ApiKey.LIST_PARTITION_REASSIGNMENTS) == []
 
 
 def test_leaders_elsewhere_are_a_warning(ottla, scripted: ScriptedBroker) -> None:
@@ -236,3 +252,18 @@ def test_watching_a_group_waits_for_one_that_does_not_exist_yet(ottla, process) 
     ottla("produce", "watched", stdin="a\n")
     assert ottla("consume", "watched", "-g", "watched", "--offset", "start", "-n", "1").exit_code == 0
     assert json.loads(child.stdout.readline())["group"] == "watched"
+
+
+def test_a_round_that_fails_is_one_line_and_a_closed_pipe_is_the_end(capsys) -> None:
+    rounds = iter([UnreachableError("no broker"), "seen", BrokenPipeError()])
+
+    def read() -> str:
+        found = next(rounds)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    with click.Context(click.Command("x")), pytest.raises(BrokenPipeError):
+        watch_view(0.001, read, print)
+    printed = capsys.readouterr()
+    assert (printed.err, printed.out.splitlines()[1:]) == ("ottla: no broker\n", ["seen"])

@@ -9,7 +9,13 @@ import pytest
 from tests.client.conftest import Request, ScriptedBroker
 
 from ottla.client import ClientConfig, ConfigError
-from ottla.client.connections.broker_probes import Feature, probe_brokers, reachable_config
+from ottla.client.connections.broker_probes import (
+    PROBE_MS,
+    Feature,
+    probe_brokers,
+    reachable_config,
+    with_short_timeouts,
+)
 from ottla.client.errors import (
     ConnectionLostError,
     DeadlineError,
@@ -105,6 +111,12 @@ def test_features(broker: ScriptedBroker, config) -> None:
 def test_no_visit_begins_after_the_deadline(broker: ScriptedBroker, config) -> None:
     (found,) = probe_brokers(config(), Deadline(0)).bootstrap
     assert (type(found.error), broker.connections) == (DeadlineError, 0)
+
+
+def test_a_probe_takes_a_few_seconds_at_most() -> None:
+    short = with_short_timeouts(ClientConfig(request_timeout_ms=100))
+    assert (short.request_timeout_ms, short.socket_connection_setup_timeout_ms) == (100, PROBE_MS)
+    assert with_short_timeouts(ClientConfig()).request_timeout_ms == PROBE_MS
 
 
 def test_addresses_that_are_none() -> None:

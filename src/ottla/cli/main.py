@@ -132,6 +132,7 @@ _COMMANDS: Final = {
     "group": ("group", "Show consumer groups and their lag, and change their offsets."),
     "txn": ("txn", "Show transactions, and end those that hang."),
     "cluster": ("cluster.cluster", "Show the state and the health of a cluster."),
+    "doctor": ("cluster.doctor", "Find what is wrong with settings, addresses and the cluster."),
     "api-versions": ("cluster.api_versions", "Show the versions of each API that brokers serve."),
     "broker": ("cluster.broker", "Show brokers, and move replicas between their disks."),
     "config": ("cluster.config", "Show, change and compare settings of topics, brokers and groups."),

@@ -21,6 +21,8 @@ WARNING: Final = "warning"
 """Does not make a cluster unhealthy."""
 _CONTROLLER_MS: Final = 5_000
 
+NO_ANSWER_STEP: Final = "Check the port, and the log of the broker: it has the reason for which connections are closed"
+"""For an address whose error has no next step of its own."""
 _NEXT_STEPS: Final = {
     "no_controller": "Look at the brokers' logs for the election; without a controller no leader is elected",
     "dead_broker": "Start the broker, or look at its log",
@@ -42,10 +44,6 @@ class Problem(NamedTuple):
     next_step: str
     severity: str = ERROR
 
-    def document(self) -> dict[str, Json]:
-        """The JSON form."""
-        return self._asdict()
-
 
 class Health(NamedTuple):
     """Everything that `ottla cluster health` shows."""
@@ -61,19 +59,20 @@ class Health(NamedTuple):
         """Whether there are no errors; warnings do not count."""
         return not any(problem.severity == ERROR for problem in self.problems)
 
-    def document(self) -> dict[str, Json]:
-        """The JSON form."""
-        view = self.probe.view
-        return {
-            "healthy": self.healthy,
-            "cluster_id": view.cluster_id,
-            "controller": view.controller_id if view.controller_id >= 0 else None,
-            "bootstrap": [_address_document(each) for each in self.probe.bootstrap],
-            "brokers": [{"id": each.node_id, **_address_document(each)} for each in self.probe.brokers],
-            "topics": self.topics,
-            "partitions": self.partitions,
-            "problems": [each.document() for each in self.problems],
-        }
+
+def health_document(health: Health) -> dict[str, Json]:
+    """The JSON form."""
+    view = health.probe.view
+    return {
+        "healthy": health.healthy,
+        "cluster_id": view.cluster_id,
+        "controller": view.controller_id if view.controller_id >= 0 else None,
+        "bootstrap": [_address_document(each) for each in health.probe.bootstrap],
+        "brokers": [{"id": each.node_id, **_address_document(each)} for each in health.probe.brokers],
+        "topics": health.topics,
+        "partitions": health.partitions,
+        "problems": [each._asdict() for each in health.problems],
+    }
 
 
 def _address_document(probe: BrokerProbe) -> dict[str, Json]:
@@ -95,7 +94,7 @@ def read_health(config: ClientConfig) -> Health:
             topics = Admin(cluster).list_topics(internal=True)
             found = list(_partition_problems(cluster, probe, topics))
         except ClientError as error:
-            unread = Problem("no_answer", "topics", str(error), error.next_step)
+            unread = Problem("no_answer", "topics", str(error), error.next_step or NO_ANSWER_STEP)
             return Health(probe, None, None, (*_broker_problems(probe, ()), unread))
     partitions = [part for _, part in all_partitions(topics)]
     return Health(probe, len(topics), len(partitions), (*_broker_problems(probe, partitions), *found))
@@ -104,7 +103,7 @@ def read_health(config: ClientConfig) -> Health:
 def _unanswered(probe: ClusterProbe) -> Iterator[Problem]:
     for each in probe.bootstrap:
         if each.error is not None:
-            yield Problem("no_answer", str(each.address), each.error.cause, each.error.next_step)
+            yield Problem("no_answer", str(each.address), each.error.cause, each.error.next_step or NO_ANSWER_STEP)
 
 
 def _broker_problems(probe: ClusterProbe, partitions: Sequence[PartitionView]) -> Iterator[Problem]:
@@ -116,13 +115,13 @@ def _broker_problems(probe: ClusterProbe, partitions: Sequence[PartitionView]) -
         if each.error is not None:
             role = "the controller, " if each.node_id == probe.view.controller_id else ""
             text = f"{role}does not answer: {each.error.cause}"
-            yield Problem("dead_broker", f"broker {each.node_id}", text, each.error.next_step)
+            yield Problem("dead_broker", f"broker {each.node_id}", text, each.error.next_step or NO_ANSWER_STEP)
     for node in sorted({node for part in partitions for node in part.replicas} - set(nodes)):
         held = sum(node in part.replicas for part in partitions)
         yield _problem("dead_broker", f"broker {node}", f"not in the cluster, and has {held} replicas")
     for each in probe.bootstrap:
         if each.error is not None and each.node_id is None:
-            yield Problem("dead_bootstrap", str(each.address), each.error.cause, each.error.next_step)
+            yield Problem("dead_bootstrap", str(each.address), each.error.cause, each.error.next_step or NO_ANSWER_STEP)
 
 
 def _partition_problems(cluster: Cluster, probe: ClusterProbe, topics: Sequence[TopicView]) -> Iterator[Problem]:
@@ -163,7 +162,7 @@ def _added_replicas(cluster: Cluster, probe: ClusterProbe) -> Mapping[TopicParti
     if probe.view.controller_id not in alive:
         return {}
     try:
-        moves = Admin(cluster).list_partition_reassignments(deadline=cluster.deadline(_CONTROLLER_MS / 1000))
+        moves = Admin(cluster).list_partition_reassignments(deadline=cluster.deadline().within_ms(_CONTROLLER_MS))
     except ClientError:
         return {}
     return {tp: frozenset(move.adding) for tp, move in moves.items()}

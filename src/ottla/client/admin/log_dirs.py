@@ -27,9 +27,17 @@ class LogDirAdmin(ConfigAdmin):
     __slots__ = ()
 
     def describe_log_dirs(
-        self, topics: Iterable[TopicPartition] | None = None, deadline: Deadline | None = None
+        self,
+        topics: Iterable[TopicPartition] | None = None,
+        deadline: Deadline | None = None,
+        *,
+        nodes: Iterable[int] | None = None,
     ) -> dict[int, list[LogDir | ClientError] | ClientError]:
-        """The log directories of every broker, by node id. topics: partitions whose replicas to list (None: all)."""
+        """The log directories of every broker, by node id.
+
+        topics: partitions whose replicas to list (None: all). nodes: brokers to ask (None: all); asking one that does
+        not answer takes until the deadline.
+        """
         deadline = deadline or self._cluster.deadline()
         by_topic: dict[str, list[int]] = {}
         for tp in topics or ():
@@ -40,7 +48,7 @@ class LogDirAdmin(ConfigAdmin):
         ]
         request = DescribeLogDirsRequest(topics=None if topics is None else listed)
         results: dict[int, list[LogDir | ClientError] | ClientError] = {}
-        for node in sorted(self._cluster.refresh((), deadline).nodes):
+        for node in sorted(self._cluster.refresh((), deadline).nodes if nodes is None else nodes):
             try:
                 results[node] = self._log_dirs(node, request, deadline)
             except ClientError as error:

@@ -40,7 +40,7 @@ class Feature(NamedTuple):
 
 
 class BrokerProbe(NamedTuple):
-    """What one address answered."""
+    """The answers of one address."""
 
     address: Address
     node_id: int | None = None
@@ -83,7 +83,7 @@ def probe_brokers(config: ClientConfig, deadline: Deadline | None = None) -> Clu
     deadline: of all visits; those that have not begun by then have a DeadlineError.
     """
     deadline = deadline or Deadline.after_ms(config.default_api_timeout_ms)
-    config = _with_short_timeouts(config)
+    config = with_short_timeouts(config)
     bootstrap = _visit_all(parse_addresses(config.bootstrap_servers), config, deadline)
     nodes = {node_id: node for probe in reversed(bootstrap) for node_id, node in probe.view.nodes.items()}
     # An address that was visited as a bootstrap address is not visited again.
@@ -104,7 +104,8 @@ def reachable_config(config: ClientConfig, probe: ClusterProbe) -> ClientConfig:
     return replace(config, bootstrap_servers=answering) if answering else config
 
 
-def _with_short_timeouts(config: ClientConfig) -> ClientConfig:
+def with_short_timeouts(config: ClientConfig) -> ClientConfig:
+    """The settings with the timeouts of a probe, unless they are shorter already."""
     return replace(
         config,
         socket_connection_setup_timeout_ms=min(config.socket_connection_setup_timeout_ms, PROBE_MS),
@@ -115,12 +116,13 @@ def _with_short_timeouts(config: ClientConfig) -> ClientConfig:
 def _visit_all(addresses: Sequence[Address], config: ClientConfig, deadline: Deadline) -> list[BrokerProbe]:
     pool = ThreadPoolExecutor(_AT_ONCE, "ottla-probe")
     try:
-        return list(pool.map(lambda address: _visit_address(address, config, deadline), addresses))
+        return list(pool.map(lambda address: probe_address(address, config, deadline), addresses))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _visit_address(address: Address, config: ClientConfig, deadline: Deadline) -> BrokerProbe:
+def probe_address(address: Address, config: ClientConfig, deadline: Deadline) -> BrokerProbe:
+    """Connect, log in, and ask for versions and metadata."""
     if deadline.expired:
         return BrokerProbe(address, error=DeadlineError(f"no time left to try {address}", "Raise the timeout"))
     began = time.monotonic()

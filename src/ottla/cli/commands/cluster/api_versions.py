@@ -31,6 +31,8 @@ _UNUSED_APIS: Final = {
     82: "UpdateRaftVoter",
     88: "StreamsGroupHeartbeat",
     89: "StreamsGroupDescribe",
+    93: "StreamsGroupTopologyDescriptionUpdate",
+    94: "UnregisterController",
 }
 """Kafka's APIs that neither Ottla's broker nor its clients have: Raft quorums and streams groups."""
 

@@ -51,7 +51,7 @@ def health(watch_s: float | None, output: str) -> None:
 
     One bootstrap address that answers is enough. Leaders that are not the preferred ones are a warning, and healthy.
     """
-    from ottla.cli.views.health import read_health
+    from ottla.cli.views.health import health_document, read_health
     from ottla.client.settings import ClientConfig
 
     config = ClientConfig.from_mapping(client_settings())
@@ -60,7 +60,7 @@ def health(watch_s: float | None, output: str) -> None:
         if output == "table":
             _write_health(found)
         else:
-            write_document(output, found.document())
+            write_document(output, health_document(found))
         raise click.exceptions.Exit(0 if found.healthy else 1)
 
     watch_view(watch_s, lambda: read_health(config), write)

@@ -1,0 +1,4 @@
+"""The checks of `ottla doctor`: settings, addresses, the cluster.
+
+Zone: real.
+"""
