@@ -59,6 +59,7 @@ _EXTRAS = {
     "pyarrow": "spark",
     "pyspark": "spark",
     "redis": "redis",
+    "yaml": "yaml",
 }
 """Optional packages, and the extra that installs each."""
 

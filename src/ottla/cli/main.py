@@ -134,6 +134,8 @@ _COMMANDS: Final = {
     "cluster": ("cluster.cluster", "Show the state and the health of a cluster."),
     "doctor": ("cluster.doctor", "Find what is wrong with settings, addresses and the cluster."),
     "api-versions": ("cluster.api_versions", "Show the versions of each API that brokers serve."),
+    "diff": ("cluster.manifest", "Compare a cluster with a file that describes it."),
+    "apply": ("cluster.manifest", "Make a cluster what a file describes."),
     "broker": ("cluster.broker", "Show brokers, and move replicas between their disks."),
     "config": ("cluster.config", "Show, change and compare settings of topics, brokers and groups."),
     "reassign": ("cluster.reassign", "Move partitions between brokers."),

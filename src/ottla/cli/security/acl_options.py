@@ -25,6 +25,7 @@ from ottla.acls import (
     ResourcePattern,
     ResourceType,
 )
+from ottla.cli.views.output import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -230,3 +231,17 @@ def check_operation(operation: Operation, kind: ResourceType) -> None:
     if possible is not None and operation not in (*possible, Operation.ALL):
         names = ", ".join(sorted(each.title for each in possible))
         raise click.UsageError(f"{operation.title} does not exist for a {kind.title}: use {names} or All")
+
+
+def acl_document(binding: AclBinding) -> dict[str, Json]:
+    """The JSON form of an ACL."""
+    (kind, name, pattern), (principal, host, operation, permission) = binding
+    return {
+        "resource_type": kind.name,
+        "name": name,
+        "pattern_type": pattern.name,
+        "permission": permission.name,
+        "principal": principal,
+        "host": host,
+        "operation": operation.name,
+    }

@@ -1,6 +1,6 @@
 """Reading and changing configurations of topics and brokers.
 
-Zone: real. The part of Admin that sends DescribeConfigs and IncrementalAlterConfigs.
+Zone: real. The part of Admin that sends DescribeConfigs, IncrementalAlterConfigs and ListConfigResources.
 """
 
 from __future__ import annotations
@@ -89,16 +89,20 @@ class ConfigAdmin:
                 results[resource] = refused_error(found.error_code, str(resource), found.error_message)
         return _in_request_order(list(changes), results)
 
-    def list_config_resources(self, deadline: Deadline | None = None) -> list[Resource]:
+    def list_config_resources(
+        self, kinds: Iterable[ResourceType] = (), deadline: Deadline | None = None
+    ) -> list[Resource]:
         """Topics, brokers and their loggers, and the groups and client metrics that have settings (KIP-1142).
 
-        Raises UnsupportedVersionError if the broker cannot list them, as Kafka before 4.1.
+        kinds: only of these types; by default of all. Raises UnsupportedVersionError if the broker cannot list them, as Kafka before 4.1.
         """
+
+        wanted = [int(kind) for kind in kinds]
 
         def build(version: int) -> ListConfigResourcesRequest:
             if version < 1:  # version 0 lists client metrics only
                 raise UnsupportedVersionError("the broker cannot list what has settings", "Name it, as in topic/orders")
-            return ListConfigResourcesRequest(resource_types=[])
+            return ListConfigResourcesRequest(resource_types=wanted)
 
         answer = self._cluster.send_request(
             ApiKey.LIST_CONFIG_RESOURCES,

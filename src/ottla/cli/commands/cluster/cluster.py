@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.options import client_settings, common_options, connect_cluster, output_option
-from ottla.cli.views.output import TABLE_AND_DOCUMENTS, one_line, write_document, write_line, write_table
+from ottla.cli.options import client_settings, common_options, connect_cluster, output_option, print_note
+from ottla.cli.views.output import TABLE_AND_DOCUMENTS, one_line, write_document, write_json, write_line, write_table
 from ottla.cli.views.watch import watch_option, watch_view
 
 if TYPE_CHECKING:
@@ -84,6 +84,35 @@ def _write_health(health: Health) -> None:
             write_line(f"{'':9}and {len(found) - _SHOWN} more: see -o json")
         for step in dict.fromkeys(each.next_step for each in found if each.next_step):
             write_line(f"{'':9}{one_line(step)}")
+
+
+@cluster.command("export")
+@click.option(
+    "--section",
+    "sections",
+    multiple=True,
+    type=click.Choice(("topics", "brokers", "groups", "users", "acls", "quotas")),
+    help="Only this section; by default all.",
+)
+@output_option("yaml", "json")
+@common_options
+def export_state(sections: tuple[str, ...], output: str) -> None:
+    """Print the cluster as a file for `ottla apply`: topics, settings, users (without passwords), ACLs, quotas."""
+    from ottla.cli.manifest.documents import state_document
+    from ottla.cli.manifest.reading import StateReader
+    from ottla.cli.manifest.state import ClusterState
+    from ottla.cli.manifest.tree import yaml_text
+
+    wanted = ClusterState(**{name: {} for name in sections}) if sections else None
+    with connect_cluster() as client:
+        reader = StateReader(client)
+        document = state_document(reader.read_state(wanted, whole=True))
+    for note in reader.notes:
+        print_note(f"left out: {note}")
+    if output == "json":
+        write_json(document)
+    else:
+        click.echo(yaml_text(document), nl=False)
 
 
 def _write_state(state: ClusterState) -> None:

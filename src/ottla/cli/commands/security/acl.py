@@ -13,6 +13,7 @@ import click
 from ottla.cli.commands.topic import confirm_action, exit_with_errors
 from ottla.cli.options import common_options, connect_cluster, output_option, print_note
 from ottla.cli.security.acl_options import (
+    acl_document,
     bindings_of,
     check_operation,
     entry_options,
@@ -23,7 +24,7 @@ from ottla.cli.security.acl_options import (
     resource_options,
     resources_of,
 )
-from ottla.cli.views.output import Json, write_documents, write_json, write_line, write_table
+from ottla.cli.views.output import write_documents, write_json, write_line, write_table
 
 if TYPE_CHECKING:
     from ottla.acls import AclBinding
@@ -146,7 +147,7 @@ def check_case(user: str, operation: str, host: str, super_users: str | None, ou
         decision = decide_case(cluster, case, super_users)
     if output == "json":
         write_json({**case.case_document(), "allowed": decision.allowed, "reason": decision.reason,
-                    "acl": None if decision.acl is None else _acl_document(decision.acl)})  # fmt: skip
+                    "acl": None if decision.acl is None else acl_document(decision.acl)})  # fmt: skip
     else:
         write_line(f"{'yes' if decision.allowed else 'no'}: {decision.reason}")
     if not decision.allowed:
@@ -154,22 +155,9 @@ def check_case(user: str, operation: str, host: str, super_users: str | None, ou
 
 
 def _write_acls(output: str, bindings: Sequence[AclBinding]) -> None:
-    documents = [_acl_document(binding) for binding in bindings]
+    documents = [acl_document(binding) for binding in bindings]
     if output in ("json", "jsonl"):
         write_documents(output, documents)
         return
     header = ("RESOURCE", "NAME", "PATTERN", "PERMISSION", "PRINCIPAL", "HOST", "OPERATION")
     write_table(header, [tuple(document.values()) for document in documents])
-
-
-def _acl_document(binding: AclBinding) -> dict[str, Json]:
-    (kind, name, pattern), (principal, host, operation, permission) = binding
-    return {
-        "resource_type": kind.name,
-        "name": name,
-        "pattern_type": pattern.name,
-        "permission": permission.name,
-        "principal": principal,
-        "host": host,
-        "operation": operation.name,
-    }
