@@ -7,7 +7,7 @@ pruned.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.acls import AclBinding
 from ottla.cli.manifest.state import (
@@ -21,6 +21,9 @@ from ottla.cli.manifest.state import (
     UserState,
     resource_of,
 )
+
+_OWN_DEFAULTS: Final = frozenset({"min.insync.replicas"})
+"""Apache Kafka 4.1 sets this default of all brokers itself, for eligible leader replicas, and refuses its removal."""
 
 
 class Plan(NamedTuple):
@@ -134,7 +137,8 @@ class _Planner:
             if key not in present or not _same_value(present[key], value):
                 after[key] = value
         if "configs" in self._prune:
-            after |= dict.fromkeys(sorted(present.keys() - wanted.keys() - TEMPORARY_KEYS))
+            surplus = present.keys() - wanted.keys() - TEMPORARY_KEYS
+            after |= dict.fromkeys(sorted(surplus if name else surplus - _OWN_DEFAULTS))
         if after:
             before = {key: present.get(key) for key in after}
             place = f"{section}.{name or 'default'}"

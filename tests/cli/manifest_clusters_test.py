@@ -1,0 +1,117 @@
+"""`ottla apply` with two brokers: of Ottla, and of Apache Kafka 4.4 through the same protocol.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from testbench.apache_kafka.cluster import KafkaCluster
+from testbench.cluster import OttlaUp
+
+from ottla.cli.main import cli
+
+pytestmark = pytest.mark.slow
+SETTINGS = {
+    "default.replication.factor": "1",
+    "min.insync.replicas": "1",
+    "super.users": "User:ANONYMOUS",
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+}
+WHOLE = """\
+version: 1
+topics:
+  orders:
+    partitions: 3
+    replication_factor: 1
+    configs: {retention.ms: 604800000, cleanup.policy: [compact, delete], preallocate: false}
+  "payments.v1": {partitions: 1}
+brokers:
+  default: {log.cleaner.threads: 2}
+  "1": {message.max.bytes: 2000000}
+groups:
+  billing: {consumer.session.timeout.ms: 46000}
+users:
+  ann: {mechanisms: [SCRAM-SHA-256, SCRAM-SHA-512], password_env: ANN_PASSWORD}
+acls:
+  - {principal: "User:ann", resource_type: topic, name: orders, operations: [Read, Describe]}
+  - {principal: "User:ann", resource_type: group, name: bill, pattern_type: prefixed, operation: Read}
+quotas:
+  - {entity: {user: ann}, quotas: {producer_byte_rate: 1048576}}
+  - {entity: {client_id: null}, quotas: {request_percentage: 50.5}}
+"""
+CHANGES = 12
+PRUNE_ALL = [word for kind in ("topics", "configs", "users", "acls", "quotas") for word in ("--prune", kind)]
+
+
+@pytest.fixture(scope="module", params=[pytest.param("ottla"), pytest.param("kafka", marks=pytest.mark.kafka)])
+def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of two brokers."""
+    directory: Path = tmp_path_factory.mktemp("manifest")
+    kind = KafkaCluster if request.param == "kafka" else OttlaUp
+    cluster = kind(directory, 2, settings=SETTINGS)
+    cluster.start()
+    yield cluster.bootstrap
+    cluster.stop()
+
+
+def invoke(brokers: str, *words: str, stdin: str = "") -> Result:
+    environment = {"OTTLA_BROKERS": brokers, "ANN_PASSWORD": "sesame"}
+    return CliRunner().invoke(cli, list(words), input=stdin, env=environment)
+
+
+def assert_as_described(brokers: str, text: str) -> None:
+    """Brokers of Apache Kafka learn of a change a moment after the controller has answered."""
+    end = time.monotonic() + 60
+    while (found := invoke(brokers, "diff", "-", *PRUNE_ALL, stdin=text)).exit_code == 2 and time.monotonic() < end:
+        time.sleep(0.1)
+    assert (found.exit_code, found.stdout) == (0, ""), found.stderr
+
+
+def replicas_of(brokers: str, topic: str) -> set[int]:
+    (described,) = json.loads(invoke(brokers, "topic", "describe", topic, "-o", "json").stdout)
+    return {len(part["replicas"]) for part in described["partitions"]}
+
+
+def test_a_file_is_applied_once_and_moves_replicas(brokers: str) -> None:
+    assert invoke(brokers, "diff", "-", stdin=WHOLE).exit_code == 2
+    made = invoke(brokers, "apply", "-", "--yes", stdin=WHOLE)
+    assert (made.exit_code, made.stdout.count("done: ")) == (0, CHANGES), made.stderr
+    assert_as_described(brokers, WHOLE)
+    again = invoke(brokers, "apply", "-", stdin=WHOLE)
+    assert (again.exit_code, again.stdout) == (0, ""), again.stderr
+    # More replicas, with a throttle that is gone afterwards; then fewer.
+    for factor in (2, 1):
+        text = WHOLE.replace("replication_factor: 1", f"replication_factor: {factor}")
+        moved = invoke(brokers, "apply", "-", "--yes", stdin=text)
+        assert (moved.exit_code, moved.stdout.count("done: ")) == (0, 1), moved.stderr
+        assert replicas_of(brokers, "orders") == {factor}
+        assert_as_described(brokers, text)
+    assert "throttled" not in invoke(brokers, "topic", "describe", "orders").stdout
+    exported = invoke(brokers, "cluster", "export")
+    assert (exported.exit_code, exported.stderr) == (0, "")
+    assert "throttled" not in exported.stdout
+    assert_as_described(brokers, exported.stdout)
+    empty = (
+        'version: 1\ntopics: {}\nbrokers: {default: {}, "1": {}}\ngroups: {billing: {}}\nusers: {}\nacls:\nquotas:\n'
+    )
+    pruned = invoke(brokers, "apply", "-", "--yes", *PRUNE_ALL, stdin=empty)
+    assert pruned.exit_code == 0, pruned.stderr
+    assert_as_described(brokers, empty)
+    left = json.loads(invoke(brokers, "cluster", "export", "-o", "json").stdout)
+    assert left.pop("brokers") in ({}, {"default": {"min.insync.replicas": 1}})
+    assert {key: value for key, value in left.items() if value} == {"version": 1}
+
+
+def test_an_error_changes_nothing(brokers: str) -> None:
+    text = "version: 1\ntopics:\n  good: {partitions: 1}\n  bad: {configs: {retention.ms: soon}}\n"
+    refused = invoke(brokers, "apply", "-", "--yes", stdin=text)
+    assert refused.exit_code == 1
+    assert "line 4, topics.bad:" in refused.stderr
+    assert invoke(brokers, "topic", "list", "-o", "name").stdout == ""
