@@ -54,7 +54,7 @@ class ChangeRunner:
     # -- checking ------------------------------------------------------------------------------------------------------
 
     def check_changes(self, changes: Sequence[Change]) -> list[Problem]:
-        """What the brokers would refuse, and passwords that cannot be read. Changes nothing."""
+        """Problems that the brokers see, and passwords that cannot be read. Changes nothing."""
         return [
             *self._check_passwords(changes),
             *self._check_topics([each for each in changes if (each.action, each.kind) == ("create", "topic")]),
@@ -183,7 +183,7 @@ class ChangeRunner:
 
 
 def _item(change: Change) -> Any:
-    """What the step is done with; its type depends on the kind."""
+    """The payload of the step; its type depends on the kind."""
     return change.item
 
 

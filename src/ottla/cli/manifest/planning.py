@@ -44,7 +44,7 @@ def plan_changes(
     """Compare. set_passwords: also set passwords of users that exist, because brokers do not disclose them."""
     planner = _Planner(present, wanted, frozenset(prune), live_brokers, set_passwords)
     planner.check_sections()
-    # What takes rights or data away comes last: a plan that ends early has added, and deleted nothing.
+    # Deletions come last: a plan that ends early has added, and deleted nothing.
     changes = [
         *planner.plan_users(),
         *planner.plan_acls(),

@@ -124,7 +124,7 @@ class StateReader:
         return None if read is None else {resource.name: values for resource, values in read.items()}
 
     def _read_settings(self, resources: Iterable[Resource]) -> dict[Resource, Settings]:
-        """What was set for each resource itself. Raises ClientError."""
+        """The values that were set for each resource itself. Raises ClientError."""
         found: dict[Resource, Settings] = {}
         for part in _in_parts(list(resources)):
             for resource, entries in self._admin.describe_configs(part).items():

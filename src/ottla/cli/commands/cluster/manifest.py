@@ -87,7 +87,7 @@ def diff(file: str, prune: tuple[str, ...], set_passwords: bool, output: str) ->
 def apply(file: str, prune: tuple[str, ...], set_passwords: bool, throttle: int, output: str) -> None:
     """Make the cluster what FILE (YAML or JSON; - is standard input) describes. Asks first, or needs --yes.
 
-    The whole file is checked before anything is changed. What the file leaves out stays, unless its kind is pruned.
+    The whole file is checked before anything is changed. Things that it leaves out stay, unless --prune names them.
     """
     with connect_cluster() as cluster:
         changes, runner = _make_plan(cluster, file, prune, set_passwords=set_passwords, throttle=throttle)
