@@ -126,3 +126,11 @@ def test_values_in_another_form_are_the_same() -> None:
     assert plan_changes(present, same) == ([], [])
     other = ClusterState(topics={"t": TopicState(1, 1, {"c": "y,x"})})
     assert len(plan_changes(present, other).changes) == 1
+
+
+def test_pruned_settings_return_to_their_defaults() -> None:
+    present = ClusterState(topics={"t": TopicState(1, 1, {"a": "1", "b": "2"})})
+    wanted = ClusterState(topics={"t": TopicState(1, 1, {"a": "1"})})
+    assert plan_changes(present, wanted) == ([], [])
+    (change,) = plan_changes(present, wanted, ["configs"]).changes
+    assert (change.before, change.after) == ({"b": "2"}, {"b": None})
