@@ -94,7 +94,8 @@ class ConfigAdmin:
     ) -> list[Resource]:
         """Topics, brokers and their loggers, and the groups and client metrics that have settings (KIP-1142).
 
-        kinds: only of these types; by default of all. Raises UnsupportedVersionError if the broker cannot list them, as Kafka before 4.1.
+        kinds: only of these types; by default of all. Raises UnsupportedVersionError if the broker cannot list them, as
+        Kafka before 4.1.
         """
 
         wanted = [int(kind) for kind in kinds]

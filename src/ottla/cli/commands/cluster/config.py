@@ -40,7 +40,7 @@ def config() -> None:
 @click.option("--synonyms", is_flag=True, help="Show where else the value is set, the strongest source first.")
 @output_option(*TABLE_AND_DOCUMENTS)
 @common_options
-def list_(entity: str | None, everything: bool, synonyms: bool, output: str) -> None:
+def list_settings(entity: str | None, everything: bool, synonyms: bool, output: str) -> None:
     """Show what is set for ENTITY, or with --all every setting. Without ENTITY: list the entities."""
     from ottla.cli import entities
 
