@@ -3,7 +3,8 @@
 Zone: deterministic. `znodes.acl_nodes` has the layout, which is that of Apache Kafka 3.9.
 
 1. In each new session, before the broker registers, all ACLs are read, some hundred nodes at a time. Before the first
-   time everything is denied; later the ACLs that were known count until they are replaced.
+   time everything is denied; later the ACLs that were known count until they are replaced. ACLs that a notification or
+   a change by this broker adds meanwhile stay, though the names that were read before lack them.
 2. The parents of the notifications are watched. A notification names a resource, whose node is read again. One that
    cannot be read, or was removed before this broker read it, causes all ACLs to be read again.
 3. A node that cannot be read may contain a denial. So everything is denied at its resource, until it is repaired.
@@ -16,10 +17,11 @@ A change is a multi of the resource's node, on the condition of its version, and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.acls import AclEntry, ResourcePattern
+from ottla.cluster.store.full_reads import FullReads
 from ottla.cluster.store.notification_feed import NODES_AT_ONCE, NotificationFeed
 from ottla.cluster.store.watches import WatchedStore
 from ottla.cluster.store.workflow import Workflow, read_children, read_node, read_nodes, submit_multi
@@ -64,6 +66,7 @@ class AclStore:
     def __init__(self, store: WatchedStore, authorizer: Authorizer, clock: Clock, purgatory: Purgatory) -> None:
         self._store = store
         self._authorizer = authorizer
+        self._reads = FullReads[ResourcePattern]()
         self._feeds = [
             NotificationFeed(store, clock, purgatory, parent, self._apply_notifications) for parent in ACL_CHANGES
         ]
@@ -81,32 +84,40 @@ class AclStore:
 
     def _read_resources(self) -> Workflow[None]:
         found: set[ResourcePattern] = set()
-        for path, kind, pattern_type in ACL_TYPE_PATHS:
-            names = yield from read_children(path)
-            resources = [ResourcePattern(kind, name, pattern_type) for name in names]
-            found.update(resources)
-            yield from self._reload_resources(resources)
-        for resource in [known for known in self._authorizer.acls.select_resources() if known not in found]:
-            self._authorizer.replace_acls(resource, ())
+        with self._reads.track_changes() as newer:
+            for path, kind, pattern_type in ACL_TYPE_PATHS:
+                names = yield from read_children(path)
+                resources = [ResourcePattern(kind, name, pattern_type) for name in names]
+                found.update(resources)
+                yield from self._reload_resources(resources)
+            # One that was created after its parent was read is not among the names, but among the newer ones.
+            for resource in [known for known in self._authorizer.acls.select_resources() if known not in found]:
+                if resource not in newer:
+                    self._set_acls(resource, frozenset())
 
     def _reload_resources(self, resources: Sequence[ResourcePattern]) -> Workflow[None]:
         for begin in range(0, len(resources), NODES_AT_ONCE):
             some = resources[begin : begin + NODES_AT_ONCE]
             nodes = yield from read_nodes([acl_path(each) for each in some])
-            self._apply_nodes(zip(some, nodes, strict=True))
+            for resource, node in zip(some, nodes, strict=True):
+                self._apply_node(resource, node)
 
-    def _apply_nodes(self, found: Iterable[tuple[ResourcePattern, Node | None]]) -> None:
-        for resource, node in found:
-            try:
-                entries = _entries_in(resource, node)
-            except ValueError as error:
-                logger.error(
-                    "everything is denied at %s, whose ACLs cannot be read: %s; repair the node, or delete it and"
-                    " create the ACLs again", resource, error,
-                )  # fmt: skip
-                self._authorizer.deny_resource(resource)
-            else:
-                self._authorizer.replace_acls(resource, entries)
+    def _apply_node(self, resource: ResourcePattern, node: Node | None) -> None:
+        try:
+            entries = _entries_in(resource, node)
+        except ValueError as error:
+            logger.error(
+                "everything is denied at %s, whose ACLs cannot be read: %s; repair the node, or delete it and"
+                " create the ACLs again", resource, error,
+            )  # fmt: skip
+            self._reads.note_set(resource)
+            self._authorizer.deny_resource(resource)
+        else:
+            self._set_acls(resource, entries)
+
+    def _set_acls(self, resource: ResourcePattern, entries: Entries) -> None:
+        self._reads.note_set(resource)
+        self._authorizer.replace_acls(resource, entries)
 
     # -- notifications -----------------------------------------------------------------------------------------------
 
@@ -138,7 +149,7 @@ class AclStore:
             first, after = present if first is None else first, edit(present)
             if after == present or (yield from _submit_change(resource, _change_op(path, node, after))):
                 # This broker does not wait for its own notification: the client may use the ACLs next.
-                self._authorizer.replace_acls(resource, after)
+                self._set_acls(resource, after)
                 return AclsChanged(first, after)
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"other brokers keep changing the ACLs of {resource}; try again")
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ottla.cluster.store.full_reads import FullReads
 from ottla.cluster.store.notification_feed import NODES_AT_ONCE, NotificationFeed
 from ottla.cluster.store.watches import WatchedStore
 from ottla.cluster.store.workflow import Workflow, read_children, read_node, read_nodes, submit_multi
@@ -40,16 +41,22 @@ class TokenStore:
 
     def __init__(self, store: WatchedStore, table: TokenTable, clock: Clock, purgatory: Purgatory) -> None:
         self._table = table
+        self._reads = FullReads[str]()
         self._feed = NotificationFeed(store, clock, purgatory, TOKEN_CHANGES, self._apply_notifications)
 
     def read_all(self) -> Workflow[None]:
         """Read all tokens, and begin to watch. Raises Failure."""
         yield from _ensure_parents()
         yield from self._feed.start_watching()
-        names = yield from read_children(TOKENS)
-        yield from self._reload_tokens(names)
-        for token_id in self._table.tokens.keys() - set(names):
-            self._table.remove_token(token_id)
+        yield from self._read_tokens()
+
+    def _read_tokens(self) -> Workflow[None]:
+        with self._reads.track_changes() as newer:
+            names = yield from read_children(TOKENS)
+            yield from self._reload_tokens(names)
+            # One that was created after the names were read is not among them, but among the newer ones.
+            for token_id in self._table.tokens.keys() - set(names) - newer:
+                self._table.remove_token(token_id)
 
     def _reload_tokens(self, token_ids: Sequence[str]) -> Workflow[None]:
         for begin in range(0, len(token_ids), NODES_AT_ONCE):
@@ -64,6 +71,10 @@ class TokenStore:
         except ValueError as error:
             logger.error("no login with the delegation token %.100r, which cannot be read: %s", token_id, error)
             info = None
+        self._set_token(token_id, info)
+
+    def _set_token(self, token_id: str, info: TokenInfo | None) -> None:
+        self._reads.note_set(token_id)
         if info is None:
             self._table.remove_token(token_id)
         else:
@@ -72,7 +83,7 @@ class TokenStore:
     def _apply_notifications(self, _paths: Sequence[str], nodes: Sequence[Node | None]) -> Workflow[None]:
         # One that was removed before it was read may have named any token.
         if None in nodes:
-            yield from self._reload_tokens((yield from read_children(TOKENS)))
+            yield from self._read_tokens()
             return
         named = (node.data.decode(errors="replace") for node in nodes if node is not None)
         yield from self._reload_tokens([each for each in dict.fromkeys(named) if _names_token(each)])
@@ -82,7 +93,7 @@ class TokenStore:
     def create_token(self, info: TokenInfo) -> Workflow[None]:
         """Store a new token. Raises Failure."""
         yield from _submit_change(info.token_id, Op("create", token_path(info.token_id), encode_token(info)))
-        self._table.replace_token(info)
+        self._set_token(info.token_id, info)
 
     def change_token(self, token_id: str, edit: TokenEdit) -> Workflow[TokenInfo | None]:
         """Change or delete a token. Returns its new state.
@@ -110,10 +121,7 @@ class TokenStore:
                 if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN):
                     raise
                 continue
-            if after is None:
-                self._table.remove_token(token_id)
-            else:
-                self._table.replace_token(after)
+            self._set_token(token_id, after)
             return after
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, "other brokers keep changing the delegation token; try again")
 
