@@ -35,7 +35,7 @@ from ottla.storage.producers.producer_expiry import ProducerExpiry
 from ottla.types import NO_EPOCH, NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
 BATCHES_KEPT: Final = 5
-_SEQUENCE_MASK: Final = 0x7FFFFFFF
+SEQUENCE_MASK: Final = 0x7FFFFFFF
 _HALF: Final = 2**30
 _MARKER_MAX_BYTES: Final = 64 * 1024
 
@@ -93,7 +93,7 @@ class Producer:
         self.producer_id = producer_id
         self.epoch = epoch
         self.floor = 0
-        """First sequence seen in this epoch: below it, nothing is known."""
+        """First sequence seen in this epoch, or since records of the log were lost: below it, nothing is known."""
         self.batches: deque[Batch] = deque(maxlen=BATCHES_KEPT)
         self.coordinator_epoch = NO_EPOCH
         self.timestamp = NO_TIMESTAMP
@@ -105,7 +105,7 @@ class Producer:
     def find_batch(self, base_sequence: int, last_sequence: int) -> Duplicate | None:
         """The place of the kept batch with exactly these sequences; None when there is none."""
         for last, last_offset, delta, timestamp in self.batches:
-            if last == last_sequence and (last - delta) & _SEQUENCE_MASK == base_sequence:
+            if last == last_sequence and (last - delta) & SEQUENCE_MASK == base_sequence:
                 return Duplicate(last_offset - delta, last_offset, timestamp)
         return None
 
@@ -229,9 +229,9 @@ class ProducerState:
             if first != 0:
                 raise _out_of_order(producer, first, 0)
             return None
-        last = (first + header[LAST_OFFSET_DELTA]) & _SEQUENCE_MASK
+        last = (first + header[LAST_OFFSET_DELTA]) & SEQUENCE_MASK
         batches = producer.batches
-        expected = (batches[-1][0] + 1) & _SEQUENCE_MASK if batches else 0
+        expected = (batches[-1][0] + 1) & SEQUENCE_MASK if batches else 0
         if first == expected:
             return None
         return _check_sequence(producer, first, last, expected)
@@ -278,7 +278,7 @@ class ProducerState:
             producer = self._begin_producer(producer, producer_id, epoch, first_sequence, wall_ms)
         delta, timestamp = header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP]
         last_offset = base_offset + delta
-        last_sequence = (first_sequence + delta) & _SEQUENCE_MASK if first_sequence >= 0 else NO_SEQUENCE
+        last_sequence = (first_sequence + delta) & SEQUENCE_MASK if first_sequence >= 0 else NO_SEQUENCE
         producer.batches.append((last_sequence, last_offset, delta, timestamp))
         producer.timestamp = timestamp
         producer.wall_ms = wall_ms
@@ -466,9 +466,9 @@ def _check_sequence(producer: Producer, first: int, last: int, expected: int) ->
     duplicate = producer.find_batch(first, last)
     if duplicate is not None:
         return duplicate
-    behind = (expected - first) & _SEQUENCE_MASK
-    whole = (expected - 1 - last) & _SEQUENCE_MASK
-    known = (expected - producer.floor) & _SEQUENCE_MASK
+    behind = (expected - first) & SEQUENCE_MASK
+    whole = (expected - 1 - last) & SEQUENCE_MASK
+    known = (expected - producer.floor) & SEQUENCE_MASK
     if producer.batches and behind <= min(known, _HALF) and whole < behind:
         raise ApiError(
             ErrorCode.DUPLICATE_SEQUENCE_NUMBER,

@@ -354,6 +354,7 @@ class _Opening:
                 return False
             _logger.error("%s: records from offset %d to %d are missing", self.tp, self.replay.end_offset, base)
             self.files.note_loss(IncompleteLog.WITHIN)
+            self.replay.follows_loss = True
         self.hole = min(self.hole, self.replay.end_offset)
         return True
 

@@ -13,16 +13,18 @@ from ottla.record.batch import CONTROL, LOG_OVERHEAD
 from ottla.record.header_fields import (
     ATTRIBUTES,
     BASE_OFFSET,
+    BASE_SEQUENCE,
     BATCH_LENGTH,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
     PRODUCER_ID,
 )
 from ottla.record.validation import HeaderTuple
 from ottla.storage.indexes.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.log_dir_context import LogDirContext
-from ottla.storage.producers.producer_state import ProducerState, marker_of, replay_batch
+from ottla.storage.producers.producer_state import SEQUENCE_MASK, ProducerState, marker_of, replay_batch
 from ottla.storage.recovery.valid_prefix import valid_batches
 from ottla.storage.segments.segment import Segment
 from ottla.types import NO_EPOCH
@@ -52,6 +54,8 @@ class SegmentReplay:
         self.state = ProducerState()
         self.has_aborted = False
         """Whether an aborted transaction was found."""
+        self.follows_loss = False
+        """Whether records before the next segment were lost, though it has some: producers' sequences may have gaps."""
 
     def forget_producers(self) -> None:
         """Begin with no producers: the log is read from its beginning."""
@@ -115,7 +119,18 @@ class SegmentReplay:
             batch = memoryview(bytearray(header[BATCH_LENGTH] + LOG_OVERHEAD))
             segment.file.read_now(position, batch)
             marker = marker_of(batch, 0)
+        elif self.follows_loss:
+            self._raise_floor(header)
         aborted = replay_batch(self.state, header, marker, self._home.clock.now().wall_ms)
         if aborted is not None:
             segment.txn_index.append(aborted)
             self.has_aborted = True
+
+    def _raise_floor(self, header: HeaderTuple) -> None:
+        """Before a batch that follows lost records is noted: if its producer's sequences have a gap before it, the
+        batches of the gap are lost, so none below this one is certainly written."""
+        producer = self.state.get(header[PRODUCER_ID])
+        if producer is not None and producer.epoch == header[PRODUCER_EPOCH] and producer.batches:
+            expected = (producer.batches[-1][0] + 1) & SEQUENCE_MASK
+            if header[BASE_SEQUENCE] != expected:
+                producer.floor = header[BASE_SEQUENCE]
