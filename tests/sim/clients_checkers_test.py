@@ -141,3 +141,11 @@ def test_an_acknowledged_record_may_have_been_deleted():
     history.deleted[LOG] = 2
     del history.final[LOG][0], history.final[LOG][1]
     assert not find_violations(history)
+
+
+@pytest.mark.parametrize(("log", "is_judged"), [("__consumer_offsets-0@x", False), ("t-0@id", True)])
+def test_generations_are_not_judged_when_the_topic_of_groups_lost_data(log, is_judged):
+    history = healthy()
+    two_owners(history)
+    history.excused[log] = 8
+    assert ("one_owner_per_generation" in flagged(history)) is is_judged

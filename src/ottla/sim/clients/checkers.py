@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from ottla.cluster.image import CONSUMER_OFFSETS
 from ottla.sim.checkers import check_properties
 from ottla.sim.clients.history import ClientHistory, Sent
 from ottla.sim.cluster import checkers as cluster
@@ -105,7 +106,12 @@ def clients_sleep(history: ClientHistory) -> Iterator[str]:
 
 
 def one_owner_per_generation(history: ClientHistory) -> Iterator[str]:
-    """In a generation of a group a partition has one owner."""
+    """In a generation of a group a partition has one owner.
+
+    If the topic of the groups lost data on all in-sync replicas, the next coordinator counts from an older generation.
+    """
+    if CONSUMER_OFFSETS in history.lossy_topics:
+        return
     owners: dict[tuple[str, int, TopicPartition], str] = {}
     for owned in history.owned:
         for tp in owned.partitions:

@@ -40,6 +40,12 @@ class ClusterHistory(History):
     unequal: list[str] = field(default_factory=list)
     """Replicas that are not byte-identical after everything was healed."""
 
+    @property
+    def lossy_topics(self) -> set[str]:
+        """Topics of the logs in `excused`."""
+        # A log's name is topic-partition@id: the topic is what is left of both signs.
+        return {log.rpartition("@")[0].rpartition("-")[0] for log in self.excused}
+
     def loss_era(self, log: str, offset: int, life: int) -> int:  # noqa: ARG002  a cluster has one era
         """Always 0: a cluster has one era, and logs with an excuse are not judged."""
         return 0

@@ -185,5 +185,4 @@ class TransactionHistory(ClusterHistory):
         If an internal topic lost data, a coordinator may have lost a transaction, or a group its marker; then only an
         operator can end the transaction (KIP-664).
         """
-        # A log's name is topic-partition@id: the topic is what is left of both signs.
-        return not any(log.rpartition("@")[0].rpartition("-")[0] in INTERNAL_TOPICS for log in self.excused)
+        return self.lossy_topics.isdisjoint(INTERNAL_TOPICS)
