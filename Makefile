@@ -28,7 +28,7 @@ test-clients: $(VENV)/.test  ## the Python clients' suite against one broker: BR
 	@case "$(BROKER)" in ottla) ;; kafka) testbench/setup ;; *) echo "BROKER is ottla or kafka" >&2; exit 1 ;; esac
 	@BROKER=$(BROKER) $(BIN)/python -m pytest $(addprefix tests/client/,producer consumer aio examples_test.py)
 
-check: $(VENV)/.test lint unit  ## fast: lint, types, tidy, unit tests (under two minutes)
+check: $(VENV)/.test lint unit  ## fast: lint, types, tidy, unit tests (three to four minutes)
 
 lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts, the limits of `make house`
 	@$(BIN)/ruff check .
