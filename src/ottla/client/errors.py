@@ -15,6 +15,7 @@ PartlyAcceptedError, is defined beside the future that it has: in `ottla.client.
       RefusedError (ProducerFencedError)                        the broker, with an error code of Kafka
       CommitFailedError, LogTruncatedError,
       DeserializationError, WakeupError                         an event that the consumer's user must handle
+      SerializationError                                        a key or value, or the schema that it names
 """
 
 from __future__ import annotations
@@ -153,15 +154,24 @@ class LogTruncatedError(ClientError):
 
 
 class DeserializationError(ClientError):
-    """A deserializer raised. The position stays at the record; `seek` to the next offset skips it."""
+    """A deserializer raised. The position stays at the record; `seek` to the next offset skips it.
+
+    It is retriable if the deserializer's error is: then the record may be good, and the next poll tries it again.
+    """
 
     def __init__(self, tp: TopicPartition, offset: int, error: Exception) -> None:
+        self.retriable = isinstance(error, ClientError) and error.retriable
+        skip = f"Fix the deserializer, or seek to {offset + 1} to skip the record"
         super().__init__(
             f"{tp}: the record at offset {offset} cannot be deserialized: {error!r}",
-            f"Fix the deserializer, or seek to {offset + 1} to skip the record",
+            "Poll again: the consumer stays at the record" if self.retriable else skip,
         )
         self.tp = tp
         self.offset = offset
+
+
+class SerializationError(ClientError):
+    """A key or value does not fit its schema, or names a schema that cannot be used."""
 
 
 class WakeupError(ClientError):

@@ -5,15 +5,13 @@ Zone: pure.
 
 from __future__ import annotations
 
-import io
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import fastavro
-
 from ottla.schemas.avro import AvroSchema, type_of
-from ottla.schemas.errors import InvalidPayload, InvalidSchema
+from ottla.schemas.avro_values import avro_decoder, parts_of
+from ottla.schemas.errors import InvalidSchema
+from ottla.schemas.json_documents import decode_json
 from ottla.schemas.nesting import MAX_DEPTH
 from ottla.schemas.protobuf.decoding import protobuf_decoder
 from ottla.schemas.protobuf.schema import ProtobufSchema
@@ -27,7 +25,7 @@ def make_decoder(kind: str, text: str, references: Sequence[tuple[str, str]] = (
     if kind == "AVRO":
         return _avro_decoder(AvroSchema(text, [each for _, each in references]))
     if kind == "JSON":
-        return _decode_json
+        return decode_json
     if kind == "PROTOBUF":
         return protobuf_decoder(ProtobufSchema(text, dict(references)))
     raise InvalidSchema(f"values of schemas of type {kind} cannot be decoded")
@@ -35,18 +33,7 @@ def make_decoder(kind: str, text: str, references: Sequence[tuple[str, str]] = (
 
 def _avro_decoder(schema: AvroSchema) -> Decode:
     refuse_empty_items(schema)
-
-    def decode(payload: bytes) -> Any:
-        source = io.BytesIO(payload)
-        try:
-            value = fastavro.schemaless_reader(source, schema.root, None)
-        except (EOFError, ValueError, IndexError, OverflowError, MemoryError, TypeError, KeyError) as error:
-            raise InvalidPayload(f"not written with its Avro schema: {type(error).__name__}: {error}") from error
-        if source.tell() != len(payload):
-            raise InvalidPayload(f"{len(payload) - source.tell()} bytes follow the Avro value")
-        return value
-
-    return decode
+    return avro_decoder(schema)
 
 
 def refuse_empty_items(schema: AvroSchema) -> None:
@@ -61,17 +48,9 @@ def refuse_empty_items(schema: AvroSchema) -> None:
         if id(node) in seen:
             continue
         seen.add(id(node))
-        left += _parts_of(node)
+        left += parts_of(node)
         if type_of(node) == "array" and _takes_no_bytes(schema, node["items"], known):
             raise InvalidSchema("it has an array of values that take no bytes; such values are not decoded")
-
-
-def _parts_of(node: Any) -> list[Any]:
-    if isinstance(node, list):
-        return node
-    parts = {"record": lambda: [each["type"] for each in node["fields"]],
-             "array": lambda: [node["items"]], "map": lambda: [node["values"]]}  # fmt: skip
-    return parts.get(type_of(node), list)()
 
 
 def _takes_no_bytes(schema: AvroSchema, node: Any, known: dict[int, bool], depth: int = 0) -> bool:
@@ -83,12 +62,5 @@ def _takes_no_bytes(schema: AvroSchema, node: Any, known: dict[int, bool], depth
         raise InvalidSchema(f"its records are nested more than {MAX_DEPTH} levels deep")
     if id(node) not in known:
         known[id(node)] = True
-        known[id(node)] = all(_takes_no_bytes(schema, each, known, depth + 1) for each in _parts_of(node))
+        known[id(node)] = all(_takes_no_bytes(schema, each, known, depth + 1) for each in parts_of(node))
     return known[id(node)]
-
-
-def _decode_json(payload: bytes) -> Any:
-    try:
-        return json.loads(payload)
-    except (ValueError, RecursionError) as error:
-        raise InvalidPayload(f"not JSON: {error}") from error

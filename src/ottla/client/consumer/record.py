@@ -15,6 +15,7 @@ from ottla.client.consumer.settings import Deserializer
 from ottla.client.errors import CorruptBatchError, DeserializationError
 from ottla.client.fetching.batches import Fetched, visible_batches
 from ottla.client.records import MAX_BATCH_BYTES
+from ottla.client.schemas.contexts import MessageField, RecordDeserializer, SerializationContext
 from ottla.record.batch import BatchHeader, Headers, fields_in, open_batch
 from ottla.record.errors import CorruptRecord
 from ottla.types import TopicPartition
@@ -58,8 +59,8 @@ class Decoder:
     ) -> None:
         """warm_up: number of records to decode the plain way before numba is imported; None: all of them."""
         self._check_crcs = check_crcs
-        self._key = key
-        self._value = value
+        self._key = _of_record(key, MessageField.KEY)
+        self._value = _of_record(value, MessageField.VALUE)
         self._left = warm_up
         self._at_once: DecodedColumns | None = None
 
@@ -104,12 +105,23 @@ class Decoder:
         key, value = record.key, record.value
         try:
             if self._key is not None and key is not None:
-                key = self._key(record.topic, key)
+                key = self._key(record, key)
             if self._value is not None and value is not None:
-                value = self._value(record.topic, value)
+                value = self._value(record, value)
         except Exception as error:
             raise DeserializationError(TopicPartition(record.topic, record.partition), record.offset, error) from error
         return record._replace(key=key, value=value)
+
+
+def _of_record(deserializer: Deserializer | None, field: str) -> Callable[[ConsumerRecord, bytes], Any] | None:
+    """The deserializer as a function of the record and the bytes."""
+    if deserializer is None:
+        return None
+    if isinstance(deserializer, RecordDeserializer):
+        in_context = deserializer
+        return lambda record, data: in_context(data, SerializationContext(record.topic, field, record.headers))
+    plain = deserializer
+    return lambda record, data: plain(record.topic, data)
 
 
 @cache

@@ -14,6 +14,7 @@ from ottla.client.consumer.assignment.assignors import Assignor, Range, RoundRob
 from ottla.client.consumer.assignment.sticky import CooperativeSticky, Sticky
 from ottla.client.consumer.reset import parse_reset
 from ottla.client.errors import ConfigError, UsageError
+from ottla.client.schemas.contexts import RecordDeserializer
 from ottla.client.setting_values import check_settings, parse_setting
 from ottla.client.settings import ClientConfig, is_shared, suggest_key
 from ottla.config.options import (
@@ -30,8 +31,8 @@ from ottla.config.options import (
     options_of,
 )
 
-Deserializer = Callable[[str, bytes], Any]
-"""(topic, bytes) → value; not called for null keys and values."""
+Deserializer = Callable[[str, bytes], Any] | RecordDeserializer
+"""(topic, bytes) → value, or one that takes a context; not called for null keys and values."""
 Setting = str | int | bool | Deserializer | Sequence[Any] | None
 
 _ASSIGNORS: Final[Mapping[str, type[Assignor]]] = {
@@ -129,13 +130,15 @@ class ConsumerConfig:
         "key.deserializer",
         FUNCTION,
         None,
-        "A function of topic and bytes, whose result is the record's key; not called for null.",
+        "A function of topic and bytes, whose result is the record's key, or a deserializer of "
+        "`ottla.client.schemas`; not called for null.",
     )
     value_deserializer: Deserializer | None = option(
         "value.deserializer",
         FUNCTION,
         None,
-        "A function of topic and bytes, whose result is the record's value; not called for null.",
+        "A function of topic and bytes, whose result is the record's value, or a deserializer of "
+        "`ottla.client.schemas`; not called for null.",
     )
     interceptor_classes: tuple[Any, ...] = option(
         "interceptor.classes",

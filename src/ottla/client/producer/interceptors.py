@@ -12,11 +12,13 @@ from typing import Any, NamedTuple, Protocol
 from ottla.client.errors import ClientError, UsageError
 from ottla.client.producer.config import Serializer
 from ottla.client.producer.futures import RecordMetadata
+from ottla.client.schemas.contexts import MessageField, RecordSerializer, SerializationContext
 from ottla.client.timestamps import Timestamp
 from ottla.record.batch import Headers
 
 _log = logging.getLogger("ottla.client.producer")
 
+_FieldSerializer = Callable[[Any, str, Any], Any]
 DeliveryCallback = Callable[[RecordMetadata | None, ClientError | None], object]
 
 
@@ -46,11 +48,17 @@ class Interceptor(Protocol):
 class InterceptorChain:
     """The interceptors and serializers of one producer."""
 
-    __slots__ = ("_interceptors", "_key", "_value")
+    __slots__ = ("_has_context", "_interceptors", "_key", "_value")
 
-    def __init__(self, key: Serializer | None, value: Serializer | None, interceptors: tuple[Interceptor, ...]) -> None:
-        self._key = key
-        self._value = value
+    def __init__(
+        self,
+        key: Serializer | RecordSerializer | None,
+        value: Serializer | RecordSerializer | None,
+        interceptors: tuple[Interceptor, ...],
+    ) -> None:
+        self._key = _with_context(key, MessageField.KEY)
+        self._value = _with_context(value, MessageField.VALUE)
+        self._has_context = isinstance(key, RecordSerializer) or isinstance(value, RecordSerializer)
         self._interceptors = interceptors
 
     @property
@@ -76,17 +84,22 @@ class InterceptorChain:
         timestamp: Timestamp | None,
         told: DeliveryCallback | None,
     ) -> tuple[str, Any, Any, Any, int | None, Timestamp | None, DeliveryCallback | None]:
-        """The record to send, and its delivery callback. Raises UsageError if a serializer raises."""
+        """The record to send, and its delivery callback. Raises UsageError if a serializer raises.
+
+        A ClientError of a serializer is raised as it is.
+        """
         record = ProducerRecord(topic, value, key, headers, partition, timestamp)
         for interceptor in self._interceptors:
             try:
                 record = interceptor.on_send(record)
             except Exception:  # noqa: BLE001  users' code
                 _log.exception("producer: on_send of an interceptor raised; sending the record as it was before")
-        key = _serialize_field("key", self._key, record.key)
-        value = _serialize_field("value", self._value, record.value)
+        # One list for key and value: a serializer with a context may add headers to it.
+        headers = list(plain_headers(record.headers or ())) if self._has_context else record.headers
+        key = _serialize_field("key", self._key, record.key, record.topic, headers)
+        value = _serialize_field("value", self._value, record.value, record.topic, headers)
         told = self._acknowledgement_callback(told) if self._interceptors else told
-        return record.topic, value, key, record.headers, record.partition, record.timestamp, told
+        return record.topic, value, key, headers, record.partition, record.timestamp, told
 
     def _acknowledgement_callback(self, told: DeliveryCallback | None) -> DeliveryCallback:
         def tell(metadata: RecordMetadata | None, error: ClientError | None) -> None:
@@ -101,11 +114,24 @@ class InterceptorChain:
         return tell
 
 
-def _serialize_field(what: str, serializer: Serializer | None, content: Any) -> Any:
+def _with_context(serializer: Serializer | RecordSerializer | None, field: str) -> _FieldSerializer | None:
+    """The serializer as a function of the content, the topic and the list of headers."""
+    if serializer is None:
+        return None
+    if isinstance(serializer, RecordSerializer):
+        in_context = serializer
+        return lambda content, topic, headers: in_context(content, SerializationContext(topic, field, headers))
+    plain = serializer
+    return lambda content, _topic, _headers: plain(content)
+
+
+def _serialize_field(what: str, serializer: _FieldSerializer | None, content: Any, topic: str, headers: Any) -> Any:
     if serializer is None or content is None:
         return content
     try:
-        return serializer(content)
+        return serializer(content, topic, headers)
+    except ClientError:
+        raise  # it has a name and a next step, and it says whether a retry can help
     except Exception as error:
         raise UsageError(f"the {what} serializer raised {error!r}; the record was not accepted") from error
 

@@ -1,6 +1,6 @@
 """A client of a schema registry: schemas by id and by guid, kept for ever because they never change.
 
-Zone: real. For one thread. Works with Confluent's Schema Registry and with `ottla registry`.
+Zone: real. Threads may share one. Works with Confluent's Schema Registry and with `ottla registry`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -32,11 +32,40 @@ class RegistryRequestError(ClientError):
     def __init__(self, code: int, cause: str) -> None:
         super().__init__(cause)
         self.code = code
+        self.retriable = self.is_outage
 
     @property
     def is_outage(self) -> bool:
         """Whether the same request may be answered later: there was no answer, or the registry failed (HTTP 5xx)."""
         return self.code == 0 or str(self.code).startswith("5")
+
+
+class SchemaReference(NamedTuple):
+    """A schema that another one refers to."""
+
+    name: str
+    """The name that it is referred to by."""
+    subject: str
+    version: int
+
+
+class Schema(NamedTuple):
+    """A schema as it is registered. The names are those of confluent-kafka."""
+
+    schema_str: str
+    schema_type: str = "AVRO"
+    """AVRO, JSON or PROTOBUF."""
+    references: Sequence[SchemaReference] = ()
+
+
+class SchemaVersion(NamedTuple):
+    """A schema in a subject."""
+
+    id: int
+    guid: str | None
+    """None: the registry is older than guids are."""
+    version: int
+    """0: the registry does not name it."""
 
 
 class RegisteredSchema(NamedTuple):
@@ -80,6 +109,36 @@ class SchemaRegistry:
         body = json.dumps({"schema": schema.text, "schemaType": schema.type}).encode()
         document = self._ask(f"/subjects/{quote(subject, safe='')}/versions", body)
         return self._read(lambda: int(document["id"]))
+
+    def register_schema(self, subject: str, schema: Schema, *, normalize: bool = False) -> SchemaVersion:
+        """Register a schema in a subject, unless it is there. Raises RegistryRequestError."""
+        path = f"/subjects/{quote(subject, safe='')}/versions"
+        return self._post_schema(path, schema, normalize)
+
+    def lookup_schema(self, subject: str, schema: Schema, *, normalize: bool = False) -> SchemaVersion:
+        """The version of a subject that has a schema. Raises RegistryRequestError: 40401 and 40403, there is none."""
+        return self._post_schema(f"/subjects/{quote(subject, safe='')}", schema, normalize)
+
+    def find_latest(self, subject: str) -> tuple[SchemaVersion, RegisteredSchema]:
+        """The latest version of a subject. Raises RegistryRequestError, InvalidSchema."""
+        document = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        return self._read(lambda: (_version_of(document), self._read_schema(document)))
+
+    def find_references(self, references: Sequence[SchemaReference]) -> tuple[tuple[str, str], ...]:
+        """Name and text of references and of those that they refer to, each after those that it refers to itself.
+
+        Raises RegistryRequestError, InvalidSchema: too many references.
+        """
+        texts: dict[str, str] = {}
+        document = {"references": [each._asdict() for each in references]}
+        self._read(lambda: self._collect_references(document, texts, set()))
+        return tuple(texts.items())
+
+    def _post_schema(self, path: str, schema: Schema, normalize: bool) -> SchemaVersion:
+        references = [each._asdict() for each in schema.references]
+        body = {"schema": schema.schema_str, "schemaType": schema.schema_type, "references": references}
+        document = self._ask(path + ("?normalize=true" if normalize else ""), json.dumps(body).encode())
+        return self._read(lambda: _version_of(document))
 
     def find_schema(self, name: int | str) -> RegisteredSchema:
         """The schema of an id or a guid. Raises RegistryRequestError, InvalidSchema: too many references."""
@@ -125,6 +184,11 @@ class SchemaRegistry:
             raise _refusal(self._base, error) from error
         except (OSError, ValueError, RecursionError) as error:
             raise RegistryRequestError(0, f"the schema registry at {self._base} does not answer: {error}") from error
+
+
+def _version_of(document: Any) -> SchemaVersion:
+    guid = document.get("guid")
+    return SchemaVersion(int(document["id"]), None if guid is None else str(guid), int(document.get("version") or 0))
 
 
 def _text_of(document: Any) -> str:

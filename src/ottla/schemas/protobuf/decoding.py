@@ -8,7 +8,7 @@ Source: Confluent's documentation, "Wire format".
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.schemas.errors import InvalidPayload
@@ -28,7 +28,7 @@ def protobuf_decoder(schema: ProtobufSchema) -> Callable[[bytes], Any]:
 
     def decode(payload: bytes) -> Any:
         indexes, begin = read_indexes(payload)
-        message = make_class(schema.pool.FindMessageTypeByName(_message_name(schema, indexes)))()
+        message = make_class(schema.pool.FindMessageTypeByName(find_message_name(schema, indexes)))()
         try:
             message.ParseFromString(bytes(payload[begin:]))
             return json_format.MessageToDict(message, preserving_proto_field_name=True, descriptor_pool=schema.pool)
@@ -50,6 +50,35 @@ def read_indexes(payload: bytes) -> tuple[list[int], int]:
     return indexes or [0], at
 
 
+def write_indexes(indexes: Sequence[int]) -> bytes:
+    """The indexes of a message's type, as they are in front of the message."""
+    if list(indexes) == [0]:
+        return b"\0"
+    return b"".join(_write_varint(each) for each in (len(indexes), *indexes))
+
+
+def message_indexes(descriptor: Any) -> list[int]:
+    """The indexes of a message's type, whose Descriptor is given, in its file."""
+    indexes: list[int] = []
+    while (parent := descriptor.containing_type) is not None:
+        indexes.insert(0, _place_of(descriptor, parent.nested_types))
+        descriptor = parent
+    return [_place_of(descriptor, descriptor.file.message_types_by_name.values()), *indexes]
+
+
+def _place_of(descriptor: Any, siblings: Any) -> int:
+    return [each.full_name for each in siblings].index(descriptor.full_name)
+
+
+def _write_varint(number: int) -> bytes:
+    """A zigzag varint of a number that is not negative."""
+    number, written = number << 1, bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*written, number))
+
+
 def _read_varint(payload: bytes, at: int) -> tuple[int, int]:
     """A zigzag varint of at most 5 bytes, and the place after it."""
     number = 0
@@ -61,7 +90,8 @@ def _read_varint(payload: bytes, at: int) -> tuple[int, int]:
     raise InvalidPayload("the payload does not begin with message indexes")
 
 
-def _message_name(schema: ProtobufSchema, indexes: list[int]) -> str:
+def find_message_name(schema: ProtobufSchema, indexes: list[int]) -> str:
+    """The full name of the message with the indexes. Raises InvalidPayload: there is none."""
     names, messages = [schema.file.package] if schema.file.package else [], schema.file.message_type
     for index in indexes:
         if not 0 <= index < len(messages):
