@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from testbench.registry import RegistryProcess
 
 from ottla.server.embedded import EmbeddedBroker
 
@@ -25,6 +26,7 @@ PRINTED = {
     "retries": "b'coffee' -> orders.retry.1\n",
     "sink": "3 records counted\n0 counted when the same records come again\n{b'anna': b'7', b'bert': b'5'}\n",
     "embedded_broker": "2\n",
+    "schemas": "{'sort': 'Assam', 'cups': 2}\n",
     "simulator": "violations: []\nrecords acknowledged: True - faults: True\nthe same run: True\n",
 }
 
@@ -52,7 +54,13 @@ def test_every_example_is_run_by_a_test() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
-def test_an_example(name: str, orders: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if name != "produce":
+def test_an_example(
+    name: str, orders: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "schemas":
+        with RegistryProcess(tmp_path, os.environ["OTTLA_BROKERS"]) as registry:
+            monkeypatch.setenv("OTTLA_SCHEMA_REGISTRY", registry.url)
+            run_example(name)
+    elif name != "produce":
         run_example(name)
     assert (capsys.readouterr().out or orders) == PRINTED[name]

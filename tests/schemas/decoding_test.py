@@ -78,6 +78,15 @@ def test_counts_of_items_that_are_not_there_are_refused() -> None:
         decode(b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f")
 
 
+def test_values_that_are_nested_without_end_are_refused() -> None:
+    """fastavro's compiled reader would overflow the stack, which ends the process."""
+    node = '{"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}'
+    decode = make_decoder("AVRO", node)
+    assert decode(b"\2\0") == {"next": {"next": None}}
+    with pytest.raises(InvalidPayload, match="nested too deeply"):
+        decode(b"\2" * 1_000_000 + b"\0")
+
+
 def test_json_values_come_back_and_others_are_refused() -> None:
     decode = make_decoder("JSON", "{}")
     assert decode(b'{"a": [1]}') == {"a": [1]}

@@ -1,24 +1,25 @@
 """Python values as payloads of Avro, and back.
 
 Zone: pure. fastavro reads and writes. Its compiled functions recurse in C without a limit, so that a payload of a
-schema that contains itself could overflow the stack and end the process; such schemas take fastavro's functions in
-Python, which raise RecursionError.
+schema that contains itself could overflow the stack and end the process. Such schemas are read by fastavro's functions
+in Python, which raise RecursionError, and their values are measured before they are written.
 """
 
 from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final
 
 import fastavro
-from fastavro import _read_py, _write_py
+from fastavro import _read_py
 from fastavro.read import SchemaResolutionError
 
 from ottla.schemas.avro import AvroSchema, type_of
 from ottla.schemas.errors import InvalidPayload
+from ottla.schemas.nesting import MAX_DEPTH
 
 _REFUSED: Final = (
     ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, EOFError, MemoryError, RecursionError,
@@ -37,12 +38,14 @@ def avro_encoder(
     if is_bytes(schema):
         return _check_bytes
     root = expand_root(schema)
-    write = _write_py.schemaless_writer if contains_itself(schema) else fastavro.schemaless_writer
+    is_recursive = contains_itself(schema)
 
     def encode_value(value: Any) -> bytes:
         target = io.BytesIO()
         try:
-            write(target, root, value, strict=strict, strict_allow_default=strict_allow_default)
+            if is_recursive:
+                _check_nesting(value)
+            fastavro.schemaless_writer(target, root, value, strict=strict, strict_allow_default=strict_allow_default)
         except _REFUSED as error:
             raise InvalidPayload(f"the value does not fit its Avro schema: {_describe_error(error)}") from error
         return target.getvalue()
@@ -124,6 +127,17 @@ def _check_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise InvalidPayload(f"the value does not fit its Avro schema: it is {type(value).__name__}, not bytes")
     return bytes(value)
+
+
+def _check_nesting(value: Any) -> None:
+    """Depth first, so that a value that contains itself is found after few steps. Raises RecursionError."""
+    left = [(value, 0)]
+    while left:
+        node, depth = left.pop()
+        if depth > MAX_DEPTH:
+            raise RecursionError
+        parts = node.values() if isinstance(node, Mapping) else node if isinstance(node, list | tuple) else ()
+        left += [(each, depth + 1) for each in parts]
 
 
 def _describe_error(error: BaseException) -> str:
