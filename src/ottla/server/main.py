@@ -15,6 +15,7 @@ from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure
+from ottla.server.child_process import ChildProcess
 from ottla.server.limits import raise_descriptor_limit
 from ottla.server.ready_file import ReadyFile
 from ottla.server.service import Service
@@ -29,17 +30,20 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, STOP_TOGETHER)
 """SIGHUP (the terminal was closed) is an orderly stop, as in Kafka. Under nohup it is ignored, and stays ignored."""
 
 
-def serve_broker(config: BrokerConfig, ready_file: str | None = None) -> int:
+def serve_broker(config: BrokerConfig, ready_file: str | None = None, beside: ChildProcess | None = None) -> int:
     """Run a broker until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once. Returns the exit status.
 
     When the broker answers requests and leads the partitions assigned to it, it writes `host:port` to `ready_file` and
-    `ready bootstrap=host:port` to standard output.
+    `ready bootstrap=host:port` to standard output. `beside` runs from then on, until the broker has
+    stopped.
     """
     ready = ReadyFile(ready_file)
 
     def on_ready(service: Service) -> None:
         ready.write_address(service.bootstrap)
         print(f"ready bootstrap={service.bootstrap}", flush=True)  # noqa: T201 - the one line of standard output
+        if beside is not None:
+            beside.start_process(service.bootstrap)
 
     try:
         ready.prepare_file()
@@ -49,6 +53,8 @@ def serve_broker(config: BrokerConfig, ready_file: str | None = None) -> int:
         return EXIT_FAILED
     finally:
         ready.remove_file()
+        if beside is not None:
+            beside.stop_process()
     return 0 if orderly else EXIT_FAILED
 
 

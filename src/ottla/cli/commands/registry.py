@@ -5,6 +5,7 @@ Zone: real. Serves until SIGTERM or Ctrl-C.
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +31,11 @@ if TYPE_CHECKING:
 @click.option(
     "--tls-key", type=click.Path(exists=True, dir_okay=False), help="Its key (PEM), if it is in another file."
 )
+@click.option("--until-eof", is_flag=True, hidden=True, help="Stop at the end of standard input.")
 @common_options
-def registry(host: str, port: int, users: str | None, tls_cert: str | None, tls_key: str | None, **_: Any) -> None:
+def registry(
+    host: str, port: int, users: str | None, tls_cert: str | None, tls_key: str | None, until_eof: bool, **_: Any
+) -> None:
     """Serve a schema registry: Schema Registry's REST interface, kept in the topic _schemas.
 
     Several may run for one cluster: all answer, and they take turns at writing.
@@ -44,13 +48,18 @@ def registry(host: str, port: int, users: str | None, tls_cert: str | None, tls_
         print_note("passwords are sent unencrypted: give --tls-cert, or let only a proxy with TLS reach this port")
     service = RegistryService(client_settings())
     try:
-        _serve(service, host, port, credentials, tls)
+        _serve(service, host, port, credentials, tls, until_eof)
     finally:
         service.stop()
 
 
 def _serve(
-    service: RegistryService, host: str, port: int, credentials: dict[str, str] | None, tls: ssl.SSLContext | None
+    service: RegistryService,
+    host: str,
+    port: int,
+    credentials: dict[str, str] | None,
+    tls: ssl.SSLContext | None,
+    until_eof: bool,
 ) -> None:
     import asyncio
 
@@ -60,6 +69,8 @@ def _serve(
         stop, loop = asyncio.Event(), asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+        if until_eof:  # the process that holds the other end of the pipe has ended, or wants this one to end
+            loop.add_reader(0, lambda: os.read(0, 4096) or stop.set())
         scheme = "http" if tls is None else "https"
 
         def announce(address: str, actual: int) -> None:

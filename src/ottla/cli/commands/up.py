@@ -15,6 +15,8 @@ from ottla.cli.broker_options import broker_options, make_config, read_overrides
 from ottla.cli.options import output_option
 
 if TYPE_CHECKING:  # so that help does not import the store
+    from ottla.cli.security.secure_setup import SecureSetup
+    from ottla.server.child_process import ChildProcess
     from ottla.server.supervisor.local_cluster_spec import Layout
 
 _DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
@@ -42,6 +44,12 @@ _DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
     is_flag=True,
     help="TLS, passwords and ACLs; makes certificates, a password and settings for clients in DIR-security.",
 )
+@click.option(
+    "--schema-registry-port",
+    "registry_port",
+    type=click.IntRange(1, 65535),
+    help="Run a schema registry on this port, in a process of its own, as soon as the brokers are ready.",
+)
 @click.option("--roll", is_flag=True, help="Rolling restart of the brokers on --data; waits until it is done.")
 @output_option("text", "json")
 @broker_options
@@ -51,6 +59,7 @@ def up(
     host: str,
     count: int | None,
     secure: bool,
+    registry_port: int | None,
     roll: bool,
     output: str,
     settings: tuple[str, ...],
@@ -71,7 +80,7 @@ def up(
         return _roll_brokers(data)
     configure_logging(log_level, log_format, who="" if count is None else "supervisor")
     if count is not None:
-        words = _Words(host, port, given, (log_level, log_format), output, ready_file, secure)
+        words = _Words(host, port, given, (log_level, log_format), output, ready_file, secure, registry_port)
         return _serve_in(data, lambda directory: _run_several(directory, count, words))
 
     def serve(directory: str, given: dict[str, str]) -> int:
@@ -80,7 +89,8 @@ def up(
         if secure:
             defaults = _secure_settings(directory, host, port)
             defaults |= {"listeners": f"SASL_SSL://{bracketed}:{port}", "security.inter.broker.protocol": "SASL_SSL"}
-        return _run_one(directory, {**defaults, **given}, ready_file)
+        beside = _registry_beside(directory, host, registry_port, secure)
+        return _run_one(directory, {**defaults, **given}, ready_file, beside)
 
     if dirs := split_list(given.get("log.dirs", given.get("log.dir", ""))):
         return serve(dirs[0], given)
@@ -97,15 +107,29 @@ class _Words(NamedTuple):
     output: str
     ready_file: str | None
     secure: bool
+    registry_port: int | None
 
 
-def _secure_settings(directory: str, host: str, port: int) -> dict[str, str]:
-    """Make the files of `--secure` beside a data directory, or take those that are there; returns broker settings."""
+def _registry_beside(directory: str, host: str, port: int | None, secure: bool) -> ChildProcess | None:
+    """The schema registry of a data directory, whose files of `--secure` exist."""
+    if port is None:
+        return None
+    from ottla.cli.schema_registry import registry_process
+
+    return registry_process(host, port, _secure_setup(directory) if secure else None)
+
+
+def _secure_setup(directory: str) -> SecureSetup:
     import os
 
     from ottla.cli.security.secure_setup import SecureSetup
 
-    setup = SecureSetup(f"{os.path.abspath(directory)}-security")
+    return SecureSetup(f"{os.path.abspath(directory)}-security")
+
+
+def _secure_settings(directory: str, host: str, port: int) -> dict[str, str]:
+    """Make the files of `--secure` beside a data directory, or take those that are there; returns broker settings."""
+    setup = _secure_setup(directory)
     setup.make_files(host, port)
     setup.explain_files()
     return setup.broker_settings()
@@ -127,12 +151,12 @@ def _serve_in(data: str | None, serve: Callable[[str], int]) -> int:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _run_one(directory: str, properties: dict[str, str], ready_file: str | None) -> int:
+def _run_one(directory: str, properties: dict[str, str], ready_file: str | None, beside: ChildProcess | None) -> int:
     from ottla.server.main import serve_broker
 
     if there := _read_layout(directory).brokers:
         raise click.UsageError(f"{directory} holds the data of {len(there)} brokers: start them with --brokers")
-    return serve_broker(make_config(properties), ready_file)
+    return serve_broker(make_config(properties), ready_file, beside)
 
 
 def _read_layout(directory: str) -> Layout:
@@ -168,7 +192,8 @@ def _run_several(data: str, count: int, words: _Words) -> int:
         make_config(properties_of(fleet, brokers[0], 1, 2, StoreSpec("127.0.0.1:1", "ottla:none"), "localhost"))
     except InvalidClusterSpec as wrong:
         raise click.UsageError(str(wrong)) from None
-    return run_supervisor(fleet, StatusReport(fleet.data, words.output), words.ready_file)
+    beside = _registry_beside(data, words.host, words.registry_port, words.secure)
+    return run_supervisor(fleet, StatusReport(fleet.data, words.output), words.ready_file, beside)
 
 
 def _roll_brokers(data: str | None) -> int:

@@ -6,6 +6,7 @@ the certificate of the authority.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import socket
@@ -20,9 +21,12 @@ MECHANISM: Final = "SCRAM-SHA-512"
 PROTOCOL: Final = "SASL_SSL"
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104  recognized, not bound
+_CREDENTIALS: Final = "SCRAM-SHA-"
+"""A user's line begins so if it has derived keys in place of a password."""
 _PASSWORD_BYTES: Final = 24
 _AUTHORITY, _BROKER, _USERS = "ca.pem", "broker.pem", "users"
 _JAVA, _LIBRDKAFKA = "client.properties", "librdkafka.properties"
+_REGISTRY_USERS: Final = "registry-users"
 
 
 class SecureSetup(NamedTuple):
@@ -90,6 +94,19 @@ class SecureSetup(NamedTuple):
             "authorizer.class.name": AUTHORIZERS[0],
             "super.users": f"User:{ADMIN}",
         }
+
+    def registry_options(self) -> list[str]:
+        """Options of `ottla registry`; makes its file of the users whose passwords the file `users` has as text."""
+        from ottla.server.login_files import read_users
+
+        users = read_users(self._path_of(_USERS))
+        lines = [f"{name}:{word}\n" for name, word in users.items() if not word.startswith(_CREDENTIALS)]
+        path = self._path_of(_REGISTRY_USERS)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        write_new_files({path: "".join(lines)})
+        files = {"--command-config": _JAVA, "--tls-cert": _BROKER, "--users": _REGISTRY_USERS}
+        return [word for option, name in files.items() for word in (option, self._path_of(name))]
 
     def explain_files(self) -> None:
         """Print where the settings of clients are, to standard error."""

@@ -33,7 +33,6 @@ from ottla.client.producer.record_appender import RecordAppender, not_flushed_er
 from ottla.client.producer.topic_metadata import ProducedTopic
 from ottla.client.producer.transactional import TransactionalProducer
 from ottla.client.retry import FOREVER_S, bounded_s
-from ottla.client.schemas.contexts import RecordSerializer
 from ottla.client.timestamps import Timestamp, timestamp_ms
 from ottla.record.batch import Headers
 from ottla.types import TopicPartition
@@ -57,8 +56,8 @@ class Producer:
         self,
         settings: Mapping[str, Any],
         *,
-        key_serializer: Serializer | RecordSerializer | None = None,
-        value_serializer: Serializer | RecordSerializer | None = None,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
         partitioner: Partitioner | None = None,
         interceptors: Iterable[Interceptor] = (),
         on_failed: Callable[[FailedRecord], object] | None = None,

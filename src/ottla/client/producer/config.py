@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ottla.client.errors import ConfigError
+from ottla.client.schemas.contexts import RecordSerializer
 from ottla.client.setting_values import check_settings, parse_setting
 from ottla.client.settings import ACKS, CLIENT_OPTIONS, CODECS, ClientConfig, is_shared, suggest_key
 from ottla.config.options import BOOLEAN, INT_MAX, INTEGER, LONG_MAX, TEXT, Bounds, Option, option, options_of
 from ottla.record.compression import Codec
 
-Serializer = Callable[[Any], bytes | None]
-"""Converts an application's object to bytes; not called for None, which stays None (a tombstone)."""
+Serializer = Callable[[Any], bytes | None] | RecordSerializer
+"""Converts an application's object to bytes, or one that takes a context; not called for None, which stays None (a
+tombstone)."""
 
 _IN_FLIGHT_IDEMPOTENT: Final = 5
 """The number of batches that a broker remembers per producer and partition (KIP-98)."""

@@ -52,8 +52,8 @@ class InterceptorChain:
 
     def __init__(
         self,
-        key: Serializer | RecordSerializer | None,
-        value: Serializer | RecordSerializer | None,
+        key: Serializer | None,
+        value: Serializer | None,
         interceptors: tuple[Interceptor, ...],
     ) -> None:
         self._key = _with_context(key, MessageField.KEY)
@@ -114,7 +114,7 @@ class InterceptorChain:
         return tell
 
 
-def _with_context(serializer: Serializer | RecordSerializer | None, field: str) -> _FieldSerializer | None:
+def _with_context(serializer: Serializer | None, field: str) -> _FieldSerializer | None:
     """The serializer as a function of the content, the topic and the list of headers."""
     if serializer is None:
         return None

@@ -71,12 +71,12 @@ class ProtobufSerializer(SchemaSerializer):
         return SchemaReference(file.name, subject, self._registry.lookup_schema(subject, schema).version)
 
     def _own_encoder(self) -> Encode:
-        return self._encode
+        return self._encode_message
 
     def _latest_encoder(self, _subject: str, _latest: RegisteredSchema) -> Encode:
-        return self._encode
+        return self._encode_message
 
-    def _encode(self, value: Any) -> bytes:
+    def _encode_message(self, value: Any) -> bytes:
         if not isinstance(value, self._class):
             raise InvalidPayload(f"it is {type(value).__name__}, not {self._class.__name__}")
         try:

@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Final
 
 from ottla.seams import Failure, Kind
+from ottla.server.child_process import ChildProcess
 from ottla.server.limits import raise_descriptor_limit
 from ottla.server.ready_file import ReadyFile
 from ottla.server.signals import replace_handlers
@@ -29,23 +30,33 @@ LOOK_S: Final = 0.1
 """Between two reads of `status.json` while waiting for a roll."""
 
 
-def run_supervisor(fleet: LocalClusterSpec, board: StatusReport, ready_file: str | None) -> int:
+def run_supervisor(
+    fleet: LocalClusterSpec, board: StatusReport, ready_file: str | None, beside: ChildProcess | None = None
+) -> int:
     """Run the brokers until SIGTERM or SIGINT; SIGHUP rolls them, a second signal kills them. Returns the exit
-    status."""
+    status. `beside` runs as soon as they are ready, until they have stopped."""
     raise_descriptor_limit()
     ready = ReadyFile(ready_file)
     loop = asyncio.new_event_loop()
     supervisor = Supervisor(loop, fleet, board)
     _handle_signals(loop, supervisor)
+
+    def on_ready() -> None:
+        ready.write_address(supervisor.bootstrap)
+        if beside is not None:
+            beside.start_process(supervisor.bootstrap)
+
     try:
         ready.prepare_file()
-        loop.run_until_complete(supervisor.run_cluster(lambda: ready.write_address(supervisor.bootstrap)))
+        loop.run_until_complete(supervisor.run_cluster(on_ready))
     except Failure as failure:
         log.error("supervisor ends: %s", failure.message)
         return EXIT_FAILED
     finally:
         ready.remove_file()
         loop.close()
+        if beside is not None:
+            beside.stop_process()
     return 0
 
 
