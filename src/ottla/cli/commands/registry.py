@@ -70,7 +70,7 @@ def _serve(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
         if until_eof:  # the process that holds the other end of the pipe has ended, or wants this one to end
-            loop.add_reader(0, lambda: os.read(0, 4096) or stop.set())
+            loop.add_reader(0, lambda: None if os.read(0, 4096) else stop.set())
         scheme = "http" if tls is None else "https"
 
         def announce(address: str, actual: int) -> None:

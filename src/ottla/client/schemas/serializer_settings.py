@@ -16,28 +16,33 @@ from ottla.client.schemas.subject_names import (
     reference_subject_name_strategy,
 )
 
-_NAMING: Final[Mapping[str, Any]] = {
-    "use.latest.version": False,
-    "subject.name.strategy": None,
-    "subject.name.strategy.type": "TOPIC",
-}
-_WRITING: Final[Mapping[str, Any]] = {
-    **_NAMING,
-    "auto.register.schemas": True,
-    "normalize.schemas": False,
-    "schema.id.serializer": prefix_schema_id_serializer,
-}
-AVRO_WRITING: Final[Mapping[str, Any]] = {
-    **_WRITING, "validate.strict": False, "validate.strict.allow.default": False
-}  # fmt: skip
-JSON_WRITING: Final[Mapping[str, Any]] = {**_WRITING, "validate": True}
-PROTOBUF_WRITING: Final[Mapping[str, Any]] = {
-    **_WRITING, "skip.known.types": True, "reference.subject.name.strategy": reference_subject_name_strategy,
-    "use.deprecated.format": False,
-}  # fmt: skip
-AVRO_READING: Final[Mapping[str, Any]] = _NAMING
-JSON_READING: Final[Mapping[str, Any]] = {**_NAMING, "validate": True}
-PROTOBUF_READING: Final[Mapping[str, Any]] = {"use.deprecated.format": False}
+_NAMING: Final = (
+    ("use.latest.version", False),
+    ("subject.name.strategy", None),
+    ("subject.name.strategy.type", "TOPIC"),
+)
+_WRITING: Final = (
+    *_NAMING,
+    ("auto.register.schemas", True),
+    ("normalize.schemas", False),
+    ("schema.id.serializer", prefix_schema_id_serializer),
+)
+_DEPRECATED: Final = (("use.deprecated.format", False),)
+AVRO_WRITING: Final[Mapping[str, Any]] = dict(
+    (*_WRITING, ("validate.strict", False), ("validate.strict.allow.default", False))
+)
+JSON_WRITING: Final[Mapping[str, Any]] = dict((*_WRITING, ("validate", True)))
+PROTOBUF_WRITING: Final[Mapping[str, Any]] = dict(
+    (
+        *_WRITING,
+        ("skip.known.types", True),
+        ("reference.subject.name.strategy", reference_subject_name_strategy),
+        *_DEPRECATED,
+    )
+)
+AVRO_READING: Final[Mapping[str, Any]] = dict(_NAMING)
+JSON_READING: Final[Mapping[str, Any]] = dict((*_NAMING, ("validate", True)))
+PROTOBUF_READING: Final[Mapping[str, Any]] = dict(_DEPRECATED)
 
 
 def read_settings(defaults: Mapping[str, Any], conf: Mapping[str, Any] | None) -> dict[str, Any]:
