@@ -93,6 +93,10 @@ def read_or_refused(writer: Any, reader: Any, *values: Any) -> tuple[list[Any], 
 
 
 def fastavro_reads(writer: Any, reader: Any, payload: bytes) -> Any:
+    if writer == "bytes":  # a payload is the value itself, but fastavro reads its length in front
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, writer, payload)
+        payload = out.getvalue()
     try:
         parsed = fastavro.parse_schema(writer), fastavro.parse_schema(reader)
         value = fastavro.schemaless_reader(io.BytesIO(payload), *parsed)

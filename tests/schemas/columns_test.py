@@ -31,6 +31,9 @@ def columns_of(schema: Any) -> AvroColumns:
 
 
 def written(schema: Any, *values: Any) -> list[bytes]:
+    """Payloads as Confluent's serializers write them: values of type bytes are written as they are."""
+    if schema == "bytes":
+        return list(values)
     parsed = fastavro.parse_schema(schema)
     payloads = []
     for value in values:
@@ -83,7 +86,8 @@ def test_columns_are_what_fastavro_reads(shape: Any, data: st.DataObject) -> Non
     schema = named(shape)
     values = data.draw(st.lists(values_of(schema), max_size=6))
     payloads: list[bytes | None] = [*written(schema, *values)]
-    read = [fastavro.schemaless_reader(io.BytesIO(each), fastavro.parse_schema(schema), None) for each in payloads]
+    parsed = fastavro.parse_schema(schema)
+    read = values if schema == "bytes" else [fastavro.schemaless_reader(io.BytesIO(p), parsed, None) for p in payloads]
     try:
         shown = decoded(schema, payloads)
     except InvalidSchema:  # an array of nulls, see test_arrays_of_items_without_bytes_are_refused
@@ -101,6 +105,47 @@ NESTED = record(
     more={"type": "map", "values": {"type": "array", "items": "double"}},
 )
 GOOD = {"id": 7, "tags": ["a", None], "inner": {"xs": [1, 2]}, "more": {"k": [0.5]}}
+
+
+FLAT = record(
+    id="long",
+    note=["null", "string"],
+    either=["null", "int", "string", {"type": "record", "name": "E", "fields": [{"name": "x", "type": "double"}]}],
+    kind={"type": "enum", "name": "K", "symbols": ["A", "B"]},
+    inner=["null", {"type": "record", "name": "I", "fields": [{"name": "x", "type": ["null", "boolean"]}]}],
+    raw="bytes",
+    key={"type": "fixed", "name": "F", "size": 2},
+    ratio="float",
+)
+FLAT_GOOD = {"id": 7, "note": "ä", "either": "b", "kind": "B", "inner": {"x": True}, "raw": b"r", "key": b"k1",
+             "ratio": 0.5}  # fmt: skip
+FLAT_SHOWN = {**FLAT_GOOD, "either": {"member0": None, "member1": "b", "member2": None}}
+
+
+def test_rows_before_and_after_a_bad_one_stay_whole_without_lists() -> None:
+    (payload,) = written(FLAT, FLAT_GOOD)
+    for end in range(len(payload)):
+        assert decoded(FLAT, [payload, payload[:end], payload]) == [FLAT_SHOWN, "bad", FLAT_SHOWN]
+    assert decoded(FLAT, [payload + b"\0", payload, None]) == ["bad", FLAT_SHOWN, None]
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(max_size=40), st.integers(0, 30))
+def test_any_bytes_are_read_or_marked_by_both_loops(payload: bytes, at: int) -> None:
+    """A schema without lists is read by another loop than one with lists."""
+    (good,) = written(FLAT, FLAT_GOOD)
+    payload = good[:at] + payload + good[at + len(payload) :]
+    with_list = record(all={**FLAT, "name": "All"}, none={"type": "array", "items": "int"})
+    shown = decoded(FLAT, [good, payload, good])
+    in_list = decoded(with_list, [each + b"\0" for each in (good, payload, good)])
+    assert shown[0] == shown[2] == FLAT_SHOWN
+    assert repr(["bad" if each == "bad" else {"all": each, "none": []} for each in shown]) == repr(in_list)
+
+
+def test_bytes_alone_are_the_whole_payload() -> None:
+    """As Confluent's serializers write them."""
+    assert decoded("bytes", [b"\x04ab", b"", None]) == [b"\x04ab", b"", None]
+    assert decoded("bytes", [b"\0\0\0\0\7\x04", b"\0"], skipped=5) == [b"\x04", "bad"]
 
 
 def test_truncated_and_longer_payloads_are_marked_and_others_stay_whole() -> None:

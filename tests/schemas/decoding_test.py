@@ -48,6 +48,11 @@ def test_truncated_and_longer_payloads_are_refused() -> None:
         decode(payload + b"\0")
 
 
+def test_bytes_alone_are_the_whole_payload() -> None:
+    """As Confluent's serializers write them."""
+    assert make_decoder("AVRO", '"bytes"')(b"\x04ab") == b"\x04ab"
+
+
 @given(st.binary(max_size=60))
 def test_any_bytes_are_a_value_or_refused(payload: bytes) -> None:
     decode = make_decoder("AVRO", json.dumps(ORDER))

@@ -149,6 +149,20 @@ def test_other_values_than_records(spark: Any, registry: str, client: SchemaRegi
     assert rows(frame.select(alone.alias("v"))) == [{"v": 5.0}]
 
 
+@pytest.mark.parametrize("schema", ['"bytes"', '{"type": "bytes"}'])
+def test_bytes_alone_are_written_and_read_as_confluent_does(
+    spark: Any, registry: str, client: SchemaRegistryClient, topic: str, schema: str
+) -> None:
+    value = b"\x04raw"
+    (payload,) = written(client, topic, schema, value)  # type: ignore[arg-type]
+    frame = spark.createDataFrame([(bytearray(payload), bytearray(value))], "value binary, raw binary")
+    decoded = from_avro("value", schema_registry=registry, subject=f"{topic}-value", mode="FAILFAST")
+    encoded = to_avro("raw", schema_registry=registry, subject=f"{topic}-value")
+    (row,) = frame.select(decoded.alias("decoded"), encoded.alias("encoded")).collect()
+    assert (bytes(row.decoded), bytes(row.encoded)) == (value, payload)
+    assert AvroDeserializer(client)(bytes(row.encoded), context(topic)) == value
+
+
 EVERY_TYPE = {
     "type": "record",
     "name": "All",

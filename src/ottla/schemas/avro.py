@@ -34,6 +34,11 @@ class AvroSchema:
         """The text without optional spaces: schemas that differ in no more are equal."""
         self.root: Any = self._parse(document)
 
+    @property
+    def is_bytes(self) -> bool:
+        """Whether a payload is the value's bytes themselves: Confluent's serializers write no length in front."""
+        return type_of(self.root) == "bytes"
+
     def _parse(self, document: Any) -> Any:
         check_rules(document)
         try:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ottla.schemas.avro import AvroSchema
 from ottla.schemas.columns.arrays import ArrayMaker
+from ottla.schemas.columns.flat_kernel import flatten_program, run_flat_program
 from ottla.schemas.columns.formats import SchemaText
 from ottla.schemas.columns.kernel import Bytes, Ints, run_program
 from ottla.schemas.columns.program import compile_program
@@ -36,6 +37,8 @@ class AvroColumns:
         self._code = np.array(self._program.code, np.int64)
         self._branches = np.array(self._program.branches or [0], np.int64)
         self._layout = np.array([(each.end, each.kind in ("array", "map")) for each in self._program.columns], np.int64)
+        self._is_bytes = writer.is_bytes
+        self._flat = None if self._program.has_lists else flatten_program(self._program)
 
     @property
     def type(self) -> pa.DataType:
@@ -51,15 +54,26 @@ class AvroColumns:
         data, spans = _spans_of(payloads, skipped)
         verdicts = np.zeros(len(spans), np.uint8)
         columns = ArrayMaker(data, self._count_rows(data, spans, verdicts), self._program.columns)
+        self._fill_rows(columns, data, spans, verdicts)
+        array, bad = columns.make_array(self._output, len(spans))
+        if bad is not None:
+            verdicts[bad & (spans[:, 0] >= 0) & (verdicts == Verdict.READ)] = Verdict.NOT_READABLE
+        return _without(array, verdicts == Verdict.NOT_READABLE), verdicts
+
+    def _fill_rows(self, columns: ArrayMaker, data: Bytes, spans: Ints, verdicts: Bytes) -> None:
+        if self._is_bytes:
+            _fill_bytes(columns, spans, verdicts)
+            return
+        if self._flat is not None:
+            shape = len(self._program.columns), len(spans)
+            slots, lengths, valid = (each.reshape(shape) for each in (columns.slots, columns.lengths, columns.valid))
+            run_flat_program(*self._flat, data, spans, slots, lengths, valid, verdicts)
+            return
         counts = np.zeros(len(self._program.columns), np.int64)
         run_program(
             self._code, self._branches, self._layout, data, spans, counts, columns.bases, columns.slots,
             columns.lengths, columns.valid, verdicts, True,
         )  # fmt: skip
-        array, bad = columns.make_array(self._output, len(spans))
-        if bad is not None:
-            verdicts[bad & (spans[:, 0] >= 0) & (verdicts == Verdict.READ)] = Verdict.NOT_READABLE
-        return _without(array, verdicts == Verdict.NOT_READABLE), verdicts
 
     def _count_rows(self, data: Bytes, spans: Ints, verdicts: Bytes) -> Ints:
         """The rows of each column; marks bad records if there are lists."""
@@ -75,6 +89,15 @@ class AvroColumns:
         if counts.sum() > ROWS_MAX:
             raise TooManyValues(f"the payloads have more than {ROWS_MAX:,} values: decode fewer at a time")
         return counts
+
+
+def _fill_bytes(columns: ArrayMaker, spans: Ints, verdicts: Bytes) -> None:
+    """Rows of payloads that are values of type bytes, as a whole."""
+    sizes = spans[:, 1] - spans[:, 0]
+    is_valid = (spans[:, 0] >= 0) & (sizes >= 0)
+    columns.slots[:], columns.lengths[:] = np.where(is_valid, spans[:, 0], 0), np.where(is_valid, sizes, 0)
+    columns.valid[:] = is_valid
+    verdicts[sizes < 0] = Verdict.NOT_WRITTEN_WITH_IT
 
 
 def _spans_of(payloads: pa.Array, skipped: int) -> tuple[Bytes, Ints]:

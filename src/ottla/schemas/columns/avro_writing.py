@@ -37,12 +37,17 @@ class AvroWriter:
 
     def _encode_value(self, value: Any, prefix: bytes) -> bytes:
         out = io.BytesIO()
-        out.write(prefix)
         try:
             fastavro.schemaless_writer(out, self._schema.root, self._convert(value))
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, ArithmeticError) as error:
             raise InvalidValue(f"{value!r:.200} is not a value of the Avro schema: {error}") from error
-        return out.getvalue()
+        content = out.getvalue()
+        return prefix + (_without_length(content) if self._schema.is_bytes else content)
+
+
+def _without_length(content: bytes) -> bytes:
+    """Encoded bytes without the varint in front, the last byte of which is below 128."""
+    return content[next(at for at, byte in enumerate(content) if byte < 0x80) + 1 :]
 
 
 def _converter(schema: AvroSchema, node: Any) -> Convert:

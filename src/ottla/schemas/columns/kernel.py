@@ -28,9 +28,9 @@ class _Compile(Protocol):
     def __call__(self, function: F, /) -> F: ...
 
 
-_inlined: _Compile = njit(inline="always")
+inlined: _Compile = njit(inline="always")
 """A call passes seven numbers for each array."""
-_compiled: _Compile = njit(cache=True, nogil=True)
+compiled: _Compile = njit(cache=True, nogil=True)
 MAX_LOOPS = 128
 """Arrays and maps within one another."""
 
@@ -41,7 +41,7 @@ _JUMP, _OPEN, _BLOCK, _ITEM = int(Step.JUMP), int(Step.OPEN), int(Step.BLOCK), i
 _STRING = int(Step.STRING)
 
 
-@_compiled
+@compiled
 def read_varint(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     """A zigzag varint of at most ten bytes, and the position after it; position -1: there is none."""
     found: int = uint64(0)
@@ -60,7 +60,7 @@ def read_varint(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     return 0, -1
 
 
-@_compiled
+@compiled
 def is_utf8(data: Bytes, pos: int, stop: int) -> bool:
     """Whether bytes are UTF-8: no surrogates, nothing overlong, nothing above U+10FFFF (Unicode 15, table 3-7)."""
     while pos < stop:
@@ -82,7 +82,7 @@ def is_utf8(data: Bytes, pos: int, stop: int) -> bool:
     return True
 
 
-@_compiled
+@compiled
 def fill_nulls(
     begin: int, end: int, layout: Ints, counts: Ints, bases: Ints, slots: Ints, lengths: Ints, valid: Bytes, fills: bool
 ) -> None:
@@ -99,7 +99,7 @@ def fill_nulls(
         column = layout[column, 0] if is_list else column + 1
 
 
-@_inlined
+@inlined
 def read_value(step: int, argument: int, data: Bytes, pos: int, stop: int) -> tuple[int, int, int]:
     """The slot of a value, its length, and the position after it; position -1: it is not one of this step."""
     value: int = int64(0)
@@ -128,7 +128,7 @@ def read_value(step: int, argument: int, data: Bytes, pos: int, stop: int) -> tu
     return value, length, pos  # a struct and a null have no bytes
 
 
-@_inlined
+@inlined
 def read_block(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     """The number of items of a list's next block, and the position of the first; position -1: there is no block."""
     count, pos = read_varint(data, pos, stop)
@@ -141,7 +141,7 @@ def read_block(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     return count, pos if pos >= 0 and 0 <= count <= stop - pos else -1
 
 
-@_inlined
+@inlined
 def add_row(
     column: int, is_valid: bool, value: int, length: int, counts: Ints, bases: Ints, slots: Ints, lengths: Ints,
     valid: Bytes, fills: bool,
@@ -155,7 +155,7 @@ def add_row(
     counts[column] += 1
 
 
-@_compiled
+@compiled
 def read_record(
     code: Ints, branches: Ints, layout: Ints, data: Bytes, pos: int, stop: int, left: Ints, counts: Ints, bases: Ints,
     slots: Ints, lengths: Ints, valid: Bytes, fills: bool,
@@ -195,7 +195,7 @@ def read_record(
     return False
 
 
-@_compiled
+@compiled
 def run_program(
     code: Ints, branches: Ints, layout: Ints, data: Bytes, spans: Ints, counts: Ints, bases: Ints, slots: Ints,
     lengths: Ints, valid: Bytes, bad: Bytes, fills: bool,
@@ -223,7 +223,7 @@ def run_program(
         fill_nulls(0, columns, layout, counts, bases, slots, lengths, valid, fills)
 
 
-@_compiled
+@compiled
 def gather_bytes(data: Bytes, starts: Ints, lengths: Ints, offsets: Ints, into: Bytes) -> None:
     """Copy pieces of the data one after the other; `offsets` are their sums of lengths."""
     for row in range(starts.size):
@@ -231,14 +231,14 @@ def gather_bytes(data: Bytes, starts: Ints, lengths: Ints, offsets: Ints, into: 
         into[offsets[row] : offsets[row] + size] = data[begin : begin + size]
 
 
-@_compiled
+@compiled
 def find_not_utf8(data: Bytes, starts: Ints, lengths: Ints, found: Bools) -> None:
     """Mark the pieces of the data that are not UTF-8."""
     for row in range(starts.size):
         found[row] = not is_utf8(data, starts[row], starts[row] + lengths[row])
 
 
-@_compiled
+@compiled
 def fill_decimals(
     data: Bytes, starts: Ints, lengths: Ints, valid: Bytes, limit: Words, words: Words, bad: Bools
 ) -> None:
