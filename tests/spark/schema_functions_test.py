@@ -13,15 +13,18 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf.message_factory import GetMessageClass
 from testbench.registry import RegistryProcess
 from tests.spark.conftest import Topics
 
 from ottla.client.schemas.registry import RegistryRequestError
 from ottla.pipeline import Pipeline
 from ottla.record.batch import Record
+from ottla.schemas.protobuf.schema import ProtobufSchema
 from ottla.spark.errors import BadOption
-from ottla.spark.functions import from_avro, to_avro
+from ottla.spark.functions import from_avro, from_protobuf, to_avro, to_protobuf
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -203,6 +206,78 @@ def test_what_to_avro_writes_from_avro_and_confluent_read(
     assert (value["kind"], value["either"], value["more"]) == ("B", "text", {"k": 1, "n": None})
     again = frame.select(to_avro("o", schema_registry=registry, subject=topic).alias("value"))
     assert rows(again) == rows(encoded)
+
+
+MONEY = 'syntax = "proto3"; package bank; message Money { int64 cents = 1; }'
+INVOICE = """syntax = "proto3"; package shop; import "bank/money.proto"; import "google/protobuf/timestamp.proto";
+    message Unused { message Line { string text = 1; } }
+    enum Kind { NONE = 0; BOOK = 1; }
+    message Invoice { int32 id = 1; bank.Money total = 2; google.protobuf.Timestamp at = 3;
+      map<string, int32> pieces = 4; repeated Kind kinds = 5; optional string note = 6; }"""
+INVOICE_COLUMNS = (
+    "struct<id:int,total:struct<cents:bigint>,at:timestamp,pieces:map<string,int>,kinds:array<string>,note:string,"
+    "_error:string>"
+)
+
+
+def message_class(name: str) -> Any:
+    """The class of a message, as protoc would make it."""
+    pool = ProtobufSchema(INVOICE, {"bank/money.proto": MONEY}).pool
+    return GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def test_messages_of_confluents_serializer_in_all_framings(
+    spark: Any, topics: Topics, topic: str, registry: str, client: SchemaRegistryClient
+) -> None:
+    invoice, line = message_class("shop.Invoice"), message_class("shop.Unused.Line")
+    in_header = {"schema.id.serializer": header_schema_id_serializer}
+    headers: list[tuple[str, bytes]] = []
+    named = SerializationContext(topic, MessageField.VALUE, headers)
+    first = ProtobufSerializer(invoice, client)(invoice(id=1, total={"cents": 5}, pieces={"a": 2}), context(topic))
+    second = ProtobufSerializer(invoice, client, in_header)(invoice(id=2, kinds=[1], note=""), named)
+    other = ProtobufSerializer(line, client)(line(text="x"), context(topic))
+    guid = dict(headers)["__value_schema_id"]
+    with_guid = guid + invoice(id=3).SerializeToString()  # a byte 1, the guid, and the indexes of the message
+    values = [(first, ()), (second, tuple(headers)), (with_guid, ()), (other, ()), (first[:-1], ()), (None, ())]
+    topics.put_records(topic, 0, [Record(n, 1000, None, value, more) for n, (value, more) in enumerate(values)])
+    decoded = from_protobuf("value", schema_registry=registry, subject=f"{topic}-value", message="Invoice",
+                            headers="headers")  # fmt: skip
+    found = loaded(spark, topics, topic, includeHeaders="true").select(decoded.alias("o")).select("o.*")
+    assert found.schema.simpleString() == INVOICE_COLUMNS
+    shown = rows(found)
+    nothing = {"id": 0, "total": None, "at": None, "pieces": {}, "kinds": [], "note": None, "_error": None}
+    assert shown[:3] == [
+        {**nothing, "id": 1, "total": {"cents": 5}, "pieces": {"a": 2}},
+        {**nothing, "id": 2, "kinds": ["BOOK"], "note": ""},
+        {**nothing, "id": 3},
+    ]
+    assert "the reader's schema cannot read this value" in shown[3]["_error"]
+    assert "it was not written with schema" in shown[4]["_error"]
+    assert set(shown[5].values()) == {None}
+
+
+def test_messages_that_to_protobuf_writes_confluent_reads(
+    spark: Any, registry: str, client: SchemaRegistryClient, topic: str
+) -> None:
+    invoice = message_class("shop.Invoice")
+    ProtobufSerializer(invoice, client)(invoice(), context(topic))  # registers the schema and its reference
+    frame = spark.range(1).selectExpr("""
+        struct(cast(7 as int) as id, named_struct('cents', 5L) as total, map('k', 1) as pieces, array('BOOK') as kinds,
+               timestamp'2026-11-27 12:00:00.250 UTC' as at, cast(null as string) as note) as o""")
+    subject = {"schema_registry": registry, "subject": f"{topic}-value", "message": "shop.Invoice"}
+    encoded = frame.select(to_protobuf("o", **subject).alias("value"))
+    read = ProtobufDeserializer(invoice, schema_registry_client=client)(bytes(encoded.first().value), context(topic))
+    assert (read.id, read.total.cents, dict(read.pieces), list(read.kinds)) == (7, 5, {"k": 1}, [1])
+    assert (read.at.ToJsonString(), read.HasField("note")) == ("2026-11-27T12:00:00.250Z", False)
+    again = encoded.select(from_protobuf("value", mode="FAILFAST", **subject).alias("o"))
+    assert rows(again.select("o.*").select("id", "total", "pieces", "kinds", "at", "note")) == rows(
+        frame.select("o.*").select("id", "total", "pieces", "kinds", "at", "note")
+    )
+    schema = 'syntax = "proto3"; message Note { string text = 1; }'
+    registered = to_protobuf("o", schema_registry=registry, subject=f"{topic}-notes", schema=schema)
+    note = spark.range(1).selectExpr("struct('ü' as text) as o").select(registered.alias("value"))
+    shown = from_protobuf("value", schema_registry=registry, subject=f"{topic}-notes", mode="FAILFAST")
+    assert rows(note.select(shown.alias("o")).select("o.*")) == [{"text": "ü"}]
 
 
 def test_a_stream_of_both(spark: Any, topics: Topics, topic: str, registry: str, client: SchemaRegistryClient,

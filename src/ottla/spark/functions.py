@@ -1,4 +1,5 @@
-"""Columns of registered schemas in PySpark, without a jar: `from_avro`, `to_avro`, `from_json_schema`.
+"""Columns of registered schemas in PySpark, without a jar: `from_avro`, `to_avro`, `from_protobuf`,
+`to_protobuf`, `from_json_schema`.
 
 Zone: real. Functions over Arrow columns, in Spark's Python workers. A worker asks the registry for a schema once.
 """
@@ -16,8 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from ottla.client.schemas.framed_columns import FramedColumns
 from ottla.client.schemas.registry import RegisteredSchema, SchemaRegistry
-from ottla.schemas.avro import AvroSchema
-from ottla.schemas.columns.avro_writing import AvroWriter
+from ottla.schemas.columns.formats import ColumnEncoder, make_writer
 from ottla.schemas.framing import write_framing
 from ottla.spark.arrow_types import spark_arrow_type, to_spark_array
 from ottla.spark.errors import BadOption
@@ -87,6 +87,31 @@ def from_json_schema(
     return _decode_column(reader, schema_registry, ca_file, data, headers, is_key, mode)
 
 
+def from_protobuf(
+    data: Column | str,
+    *,
+    schema_registry: str,
+    subject: str | None = None,
+    version: int | str = "latest",
+    schema: str | None = None,
+    message: str = "",
+    headers: Column | str | None = None,
+    is_key: bool = False,
+    mode: Mode = "PERMISSIVE",
+    ca_file: str | None = None,
+) -> Column:
+    """Decode keys or values that Confluent's serializers, or compatible ones, have written with Protobuf schemas.
+
+    As `from_avro`, with a Protobuf schema: the columns are the fields of one message of the reader's schema, `message`,
+    named with or without its package; empty: the first one. A row that is another message cannot be read. Fields are
+    found by number, as Protobuf's rules of evolution say. Types are those of Spark's `from_protobuf`: enums are
+    strings, Timestamp is a timestamp, Duration an interval, unsigned numbers are signed ones of the same bits. A field
+    without presence that was not written is zero, as in Protobuf's own classes; one with presence is null.
+    """
+    reader = _find_reader("PROTOBUF", schema_registry, ca_file, subject, version, schema)._replace(message=message)
+    return _decode_column(reader, schema_registry, ca_file, data, headers, is_key, mode)
+
+
 def to_avro(
     data: Column | str,
     *,
@@ -103,14 +128,27 @@ def to_avro(
     which is registered in `subject` when the function is called, unless it is there. A null is a null. A value that is
     none of the schema fails the task. Raises RegistryRequestError, InvalidSchema.
     """
-    registry = _registry(schema_registry, ca_file)
-    if schema is None:
-        number, found = _find_version("AVRO", registry, subject, version)
-    else:
-        found = RegisteredSchema(schema, "AVRO")
-        number = registry.register(subject, found)
-    _writer(found)  # raises here what would fail all tasks
-    return _arrow_function(functools.partial(_encode, number, found), "binary", data)
+    number, found = _find_writer("AVRO", _registry(schema_registry, ca_file), subject, version, schema)
+    return _encode_column(number, found, data)
+
+
+def to_protobuf(
+    data: Column | str,
+    *,
+    schema_registry: str,
+    subject: str,
+    version: int | str = "latest",
+    schema: str | None = None,
+    message: str = "",
+    ca_file: str | None = None,
+) -> Column:
+    """Encode a struct as Protobuf with the id of its schema in front, as Confluent's deserializers read it.
+
+    As `to_avro`, with a Protobuf schema: data is a struct of fields of `message`, as of `from_protobuf`. Fields that
+    are null, or that the struct lacks, are not written.
+    """
+    number, found = _find_writer("PROTOBUF", _registry(schema_registry, ca_file), subject, version, schema)
+    return _encode_column(number, found._replace(message=message), data)
 
 
 def _find_reader(
@@ -122,6 +160,16 @@ def _find_reader(
         return RegisteredSchema(schema, kind)
     assert subject is not None
     return _find_version(kind, _registry(url, ca_file), subject, version)[1]
+
+
+def _find_writer(
+    kind: str, registry: SchemaRegistry, subject: str, version: int | str, schema: str | None
+) -> tuple[int, RegisteredSchema]:
+    """The schema that is written, and its id. A text is registered."""
+    if schema is None:
+        return _find_version(kind, registry, subject, version)
+    found = RegisteredSchema(schema, kind)
+    return registry.register(subject, found), found
 
 
 def _find_version(
@@ -147,6 +195,11 @@ def _decode_column(
     kind = _shown_type(_columns(url, ca_file, reader).type, mode)
     function = functools.partial(_decode, url, ca_file, reader, is_key, mode)
     return _arrow_function(function, from_arrow_type(kind), data, *([] if headers is None else [headers]))
+
+
+def _encode_column(number: int, schema: RegisteredSchema, data: Column | str) -> Column:
+    _writer(schema)  # raises here what would fail all tasks
+    return _arrow_function(functools.partial(_encode, number, schema), "binary", data)
 
 
 def _arrow_function(function: Callable[..., pa.Array], kind: Any, *columns: Column | str) -> Column:
@@ -210,8 +263,8 @@ def _with_reasons(array: pa.Array, reasons: pa.Array, payloads: pa.Array) -> pa.
 
 
 @functools.lru_cache(maxsize=64)
-def _writer(schema: RegisteredSchema) -> AvroWriter:
-    return AvroWriter(AvroSchema(schema.text, [text for _, text in schema.references]))
+def _writer(schema: RegisteredSchema) -> ColumnEncoder:
+    return make_writer(schema)
 
 
 def _encode(number: int, schema: RegisteredSchema, values: pa.Array) -> pa.Array:

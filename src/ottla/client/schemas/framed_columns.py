@@ -46,6 +46,8 @@ class _Framing(NamedTuple):
 
     schema: int | str
     skipped: int
+    prefix: bytes = b""
+    """Bytes of a header that belong in front of the payload: the indexes of a message of Protobuf."""
 
 
 class FramedColumns:
@@ -85,7 +87,7 @@ class FramedColumns:
         pieces: list[pa.Array] = []
         reasons = np.full(len(payloads), None, object)
         order: list[Numbers] = []
-        for framing, rows in _group_by_schema(payloads, headers, is_key):
+        for framing, rows in _group_by_schema(payloads, headers, is_key, has_indexes=self._reader.type == "PROTOBUF"):
             part = payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows))
             array, found = self._decode_part(framing, part)
             pieces.append(array)
@@ -104,7 +106,7 @@ class FramedColumns:
         if isinstance(decoder, str):
             return pa.nulls(len(payloads), self.type), decoder
         try:
-            array, verdicts = decoder.decode(payloads, framing.skipped)
+            array, verdicts = decoder.decode(_with_prefix(framing.prefix, payloads), framing.skipped)
         except TooManyValues as error:
             return self._decode_halves(framing, payloads, error)
         return array, self._explain(framing.schema, verdicts)
@@ -159,13 +161,17 @@ class FramedColumns:
         return reason
 
 
+def _with_prefix(prefix: bytes, payloads: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, payloads, b"") if prefix else payloads
+
+
 def _in_order(pieces: list[pa.Array], order: list[Numbers]) -> pa.Array:
     """The pieces as one array; `order` has the row of each of their elements."""
     return pa.concat_arrays(pieces).take(pa.array(np.argsort(np.concatenate(order))))
 
 
 def _group_by_schema(
-    payloads: pa.Array, headers: pa.Array | None, is_key: bool
+    payloads: pa.Array, headers: pa.Array | None, is_key: bool, *, has_indexes: bool
 ) -> Iterator[tuple[_Framing | int, Numbers]]:
     """The schemas that payloads name, or _NULL or _UNFRAMED, each with its rows."""
     codes = _ids_in_front(payloads)
@@ -174,10 +180,12 @@ def _group_by_schema(
         payload = payloads[row].as_py()
         own = [] if headers is None else [(each["key"], each["value"]) for each in headers[row].as_py() or ()]
         framed = read_framing(payload, own, is_key=is_key)
-        if framed is None or len(framed.payload) > len(payload):  # a header with the indexes of a Protobuf message
+        added = 0 if framed is None else max(0, len(framed.payload) - len(payload))
+        if framed is None or (added and not has_indexes):  # a header with the indexes of a Protobuf message
             codes[row] = _UNFRAMED
         else:
-            framing = _Framing(framed.schema, len(payload) - len(framed.payload))
+            skipped = len(payload) + added - len(framed.payload)
+            framing = _Framing(framed.schema, skipped, framed.payload[:added])
             codes[row] = others.setdefault(framing, -3 - len(others))
     known = {code: framing for framing, code in others.items()}
     for code in np.unique(codes).tolist():

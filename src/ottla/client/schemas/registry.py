@@ -76,6 +76,8 @@ class RegisteredSchema(NamedTuple):
     """AVRO, JSON or PROTOBUF."""
     references: tuple[tuple[str, str], ...] = ()
     """Name and text of the schemas that it refers to, each after those that it refers to itself."""
+    message: str = ""
+    """The message that a reader wants of a schema of Protobuf; empty: the first one."""
 
 
 class SchemaRegistry:

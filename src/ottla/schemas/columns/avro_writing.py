@@ -13,6 +13,7 @@ import fastavro
 import pyarrow as pa
 
 from ottla.schemas.avro import AvroSchema, type_of
+from ottla.schemas.columns.formats import SchemaText
 from ottla.schemas.columns.types import members_of
 
 Convert = Callable[[Any], Any]
@@ -43,6 +44,11 @@ class AvroWriter:
             raise InvalidValue(f"{value!r:.200} is not a value of the Avro schema: {error}") from error
         content = out.getvalue()
         return prefix + (_without_length(content) if self._schema.is_bytes else content)
+
+
+def make_writer(schema: SchemaText) -> AvroWriter:
+    """The encoder of a schema. Raises InvalidSchema."""
+    return AvroWriter(AvroSchema(schema.text, [text for _, text in schema.references]))
 
 
 def _without_length(content: bytes) -> bytes:

@@ -57,7 +57,7 @@ def is_text(data: Bytes, pos: int, stop: int) -> bool:
     every: int = uint64(0)
     for at in range(pos, stop):
         every |= data[at]
-    return every < 0x80 or is_utf8(data, pos, stop)
+    return bool(every < 0x80 or is_utf8(data, pos, stop))
 
 
 @inlined
@@ -66,7 +66,8 @@ def read_number(data: Bytes, pos: int, size: int) -> int:
     value: int = uint64(0)
     for at in range(size):
         value |= uint64(data[pos + at]) << uint64(8 * at)
-    return int64(value)
+    bits: int = int64(value)
+    return bits
 
 
 @inlined
@@ -122,7 +123,7 @@ def run_flat_program(
                     break
                 address = branches[code[address, 3] + value]
                 continue
-            if step == _STRING or step == _BYTES or step == _FIXED:
+            if step in (_STRING, _BYTES, _FIXED):
                 slots[column, row], lengths[column, row], pos = read_sized(step, argument, data, pos, stop)
             else:
                 slots[column, row], pos = read_flat_value(step, argument, data, pos, stop)

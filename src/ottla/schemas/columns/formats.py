@@ -14,8 +14,14 @@ import pyarrow as pa
 
 from ottla.schemas.errors import InvalidSchema
 
-_MODULES: Final = {"AVRO": "ottla.schemas.columns.avro", "JSON": "ottla.schemas.columns.json"}
+_MODULES: Final = {"AVRO": "ottla.schemas.columns.avro", "JSON": "ottla.schemas.columns.json",
+            "PROTOBUF": "ottla.schemas.columns.protobuf"}  # fmt: skip
 """Each has a function `make_columns`, as below."""
+_WRITERS: Final = {
+    "AVRO": "ottla.schemas.columns.avro_writing",
+    "PROTOBUF": "ottla.schemas.columns.protobuf_writing",
+}
+"""Each has a function `make_writer`, as below."""
 
 
 class SchemaText(Protocol):
@@ -30,6 +36,10 @@ class SchemaText(Protocol):
     @property
     def references(self) -> tuple[tuple[str, str], ...]:
         """Name and text of the schemas that it refers to, each after those that it refers to itself."""
+
+    @property
+    def message(self) -> str:
+        """The message of a schema of Protobuf that is read; empty: the first one."""
 
 
 class ColumnDecoder(Protocol):
@@ -54,4 +64,19 @@ def make_columns(writer: SchemaText, reader: SchemaText) -> ColumnDecoder:
     if writer.type not in _MODULES:
         raise InvalidSchema(f"schemas of type {writer.type} have no columns; these have: {', '.join(_MODULES)}")
     made: ColumnDecoder = import_module(_MODULES[writer.type]).make_columns(writer, reader)
+    return made
+
+
+class ColumnEncoder(Protocol):
+    """Encodes values of one schema."""
+
+    def encode_values(self, values: pa.Array, prefix: bytes = b"") -> pa.Array:
+        """The payloads (binary), each with the prefix in front. A null is a null. Raises InvalidValue."""
+
+
+def make_writer(schema: SchemaText) -> ColumnEncoder:
+    """The encoder of a schema. Raises InvalidSchema: its type has none, or its values have no columns."""
+    if schema.type not in _WRITERS:
+        raise InvalidSchema(f"columns of type {schema.type} are not written; these are: {', '.join(_WRITERS)}")
+    made: ColumnEncoder = import_module(_WRITERS[schema.type]).make_writer(schema)
     return made

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ottla.schemas.errors import InvalidPayload
+from ottla.schemas.errors import InvalidPayload, InvalidSchema
 from ottla.schemas.protobuf.parser import MAX_LEVELS
 from ottla.schemas.protobuf.runtime import import_runtime
 from ottla.schemas.protobuf.schema import ProtobufSchema
@@ -88,6 +88,25 @@ def _read_varint(payload: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at
     raise InvalidPayload("the payload does not begin with message indexes")
+
+
+def find_message(schema: ProtobufSchema, name: str = "") -> Any:
+    """The descriptor of a message of the schema, named with or without its package; empty: the first one.
+
+    Raises InvalidSchema.
+    """
+    found = schema.pool.FindFileByName(schema.file.name).message_types_by_name
+    if not name:
+        if not schema.file.message_type:
+            raise InvalidSchema("the schema has no message")
+        return found[schema.file.message_type[0].name]
+    first, *others = name.removeprefix(f"{schema.file.package}.").split(".")
+    message = found.get(first)
+    for each in others:
+        message = None if message is None else message.nested_types_by_name.get(each)
+    if message is None:
+        raise InvalidSchema(f"the schema has no message {name[:200]!r}")
+    return message
 
 
 def find_message_name(schema: ProtobufSchema, indexes: list[int]) -> str:
