@@ -77,7 +77,7 @@ def protobuf_udf(schema: str) -> Any:
     made: list[Any] = []
 
     @udf(COLUMNS)
-    def decode(payload: bytes) -> tuple[Any, ...]:
+    def parse(payload: bytes) -> tuple[Any, ...]:
         if not made:
             made.append(GetMessageClass(ProtobufSchema(schema).pool.FindMessageTypeByName("Order")))
         order = made[0].FromString(payload[6:])
@@ -89,7 +89,7 @@ def protobuf_udf(schema: str) -> Any:
             order.at.ToDatetime(), order.sku, order.weight, order.raw,
         )  # fmt: skip
 
-    return decode
+    return parse
 
 
 def fastavro_udf(schema: str) -> Any:

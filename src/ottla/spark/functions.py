@@ -205,13 +205,13 @@ def _encode_column(number: int, schema: RegisteredSchema, data: Column | str) ->
 def _arrow_function(function: Callable[..., pa.Array], kind: Any, *columns: Column | str) -> Column:
     """A column that a function makes of Arrow arrays. Spark looks at the parameters and their types."""
 
-    def decode(values: pa.Array) -> pa.Array:
+    def convert_values(values: pa.Array) -> pa.Array:
         return function(values)
 
-    def decode_with_headers(values: pa.Array, headers: pa.Array) -> pa.Array:
+    def convert_with_headers(values: pa.Array, headers: pa.Array) -> pa.Array:
         return function(values, headers)
 
-    made: Column = arrow_udf(decode if len(columns) == 1 else decode_with_headers, kind)(*columns)
+    made: Column = arrow_udf(convert_values if len(columns) == 1 else convert_with_headers, kind)(*columns)
     return made
 
 
@@ -239,9 +239,10 @@ def _shown_type(kind: pa.DataType, mode: Mode) -> pa.DataType:
 
 
 def _decode(
-    url: str, ca_file: str | None, reader: RegisteredSchema, is_key: bool, mode: Mode, payloads: pa.Array,
-    headers: pa.Array | None = None,
-) -> pa.Array:  # fmt: skip
+    url: str, ca_file: str | None, reader: RegisteredSchema, is_key: bool, mode: Mode, *arrays: pa.Array
+) -> pa.Array:
+    """arrays: payloads, and their headers if there are any."""
+    payloads, headers = arrays[0], arrays[1] if len(arrays) > 1 else None
     array, reasons = _columns(url, ca_file, reader).decode(payloads, headers, is_key=is_key)
     shown, outside = to_spark_array(array, spark_arrow_type(array.type))
     if outside.any():

@@ -66,8 +66,8 @@ class AvroColumns:
             return
         if self._flat is not None:
             shape = len(self._program.columns), len(spans)
-            slots, lengths = columns.slots.reshape(shape), columns.lengths.reshape(shape)
-            run_flat_program(*self._flat, data, spans, slots, lengths, columns.valid.reshape(shape), verdicts)
+            rows = columns.slots.reshape(shape), columns.lengths.reshape(shape), columns.valid.reshape(shape)
+            run_flat_program(self._flat, data, spans, rows, verdicts)
             return
         counts = np.zeros(len(self._program.columns), np.int64)
         run_program(

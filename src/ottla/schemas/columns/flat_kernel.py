@@ -101,13 +101,14 @@ def read_flat_value(step: int, argument: int, data: Bytes, pos: int, stop: int) 
 
 @compiled
 def run_flat_program(
-    code: Ints, branches: Ints, data: Bytes, spans: Ints, slots: Rows, lengths: Rows, valid: npt.NDArray[np.uint8],
-    bad: Bytes,
-) -> None:  # fmt: skip
+    program: tuple[Ints, Ints], data: Bytes, spans: Ints, rows: tuple[Rows, Rows, npt.NDArray[np.uint8]], bad: Bytes
+) -> None:
     """Read records, which are `spans` of the data (begin, end; begin -1: a null), into rows of zeros.
 
-    bad: marks records that were not written with the schema; their rows are nulls.
+    program: code and branches. rows: slots, lengths and valid, each with a row per column. bad: marks records that were
+    not written with the schema; their rows are nulls.
     """
+    (code, branches), (slots, lengths, valid) = program, rows
     for row in range(spans.shape[0]):
         pos, stop, address = spans[row, 0], spans[row, 1], int64(0)
         if pos < 0:
