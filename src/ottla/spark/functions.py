@@ -62,7 +62,7 @@ def from_avro(
     worker. Raises RegistryRequestError, InvalidSchema, BadOption.
     """
     reader = _find_reader("AVRO", schema_registry, ca_file, subject, version, schema)
-    return _decode_column(reader, schema_registry, ca_file, data, headers, is_key, mode)
+    return _decode_column(reader, schema_registry, ca_file, is_key, mode, data, headers)
 
 
 def from_json_schema(
@@ -84,7 +84,7 @@ def from_json_schema(
     leaves more than one type, or contains itself, the column is JSON text.
     """
     reader = _find_reader("JSON", schema_registry, ca_file, subject, version, schema)
-    return _decode_column(reader, schema_registry, ca_file, data, headers, is_key, mode)
+    return _decode_column(reader, schema_registry, ca_file, is_key, mode, data, headers)
 
 
 def from_protobuf(
@@ -109,7 +109,7 @@ def from_protobuf(
     without presence that was not written is zero, as in Protobuf's own classes; one with presence is null.
     """
     reader = _find_reader("PROTOBUF", schema_registry, ca_file, subject, version, schema)._replace(message=message)
-    return _decode_column(reader, schema_registry, ca_file, data, headers, is_key, mode)
+    return _decode_column(reader, schema_registry, ca_file, is_key, mode, data, headers)
 
 
 def to_avro(
@@ -185,16 +185,16 @@ def _decode_column(
     reader: RegisteredSchema,
     url: str,
     ca_file: str | None,
-    data: Column | str,
-    headers: Column | str | None,
     is_key: bool,
     mode: Mode,
+    *columns: Column | str | None,
 ) -> Column:
+    """columns: payloads, and their headers or None."""
     if mode not in ("PERMISSIVE", "FAILFAST"):
         raise BadOption("mode", f"is {mode!r}: it must be PERMISSIVE or FAILFAST")
     kind = _shown_type(_columns(url, ca_file, reader).type, mode)
     function = functools.partial(_decode, url, ca_file, reader, is_key, mode)
-    return _arrow_function(function, from_arrow_type(kind), data, *([] if headers is None else [headers]))
+    return _arrow_function(function, from_arrow_type(kind), *(each for each in columns if each is not None))
 
 
 def _encode_column(number: int, schema: RegisteredSchema, data: Column | str) -> Column:
