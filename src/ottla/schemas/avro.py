@@ -37,7 +37,7 @@ class AvroSchema:
     @property
     def is_bytes(self) -> bool:
         """Whether a payload is the value's bytes themselves: Confluent's serializers write no length in front."""
-        return type_of(self.root) == "bytes"
+        return type_of(self.resolve(self.root)) == "bytes"
 
     def _parse(self, document: Any) -> Any:
         check_rules(document)

@@ -35,7 +35,7 @@ def avro_encoder(
 
     strict: a record has the fields of its schema and no others; strict_allow_default: fields with defaults may lack.
     """
-    if is_bytes(schema):
+    if schema.is_bytes:
         return _check_bytes
     root = expand_root(schema)
     is_recursive = contains_itself(schema)
@@ -60,7 +60,7 @@ def avro_decoder(
 
     reader: resolve values to this schema. return_record_name: a record of a union is a pair of its name and itself.
     """
-    if is_bytes(writer) and (reader is None or is_bytes(reader)):
+    if writer.is_bytes and (reader is None or reader.is_bytes):
         return bytes
     root, reader_root = expand_root(writer), None if reader is None else expand_root(reader)
     is_recursive = contains_itself(writer) or (reader is not None and contains_itself(reader))
@@ -77,11 +77,6 @@ def avro_decoder(
         return value
 
     return decode_payload
-
-
-def is_bytes(schema: AvroSchema) -> bool:
-    """Whether values are plain bytes, which Confluent's serializers write without their length."""
-    return type_of(schema.resolve(schema.root)) == "bytes"
 
 
 def contains_itself(schema: AvroSchema) -> bool:
