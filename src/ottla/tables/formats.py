@@ -1,0 +1,45 @@
+"""The formats of tables by name.
+
+Zone: real. A format's library is imported when a table of it is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.tables.errors import TableError
+from ottla.tables.writers import TableWriter
+
+FORMATS: Final = ("iceberg", "delta", "parquet")
+PARTITIONINGS: Final = ("none", "day", "hour")
+
+
+def open_table(
+    kind: str,
+    location: str,
+    topic: str,
+    *,
+    partition_by: str = "none",
+    catalog: str = "default",
+    properties: Mapping[str, str] | None = None,
+) -> TableWriter:
+    """The table, made if it is not there. location: NAMESPACE.TABLE of an Iceberg catalog, or a path.
+
+    properties: of the Iceberg catalog or of Delta's object store. Raises TableError, OSError.
+    """
+    if kind == "iceberg":
+        from ottla.tables.iceberg import IcebergWriter  # noqa: PLC0415 - libraries of 100 MB
+
+        return IcebergWriter(location, topic, partition_by, catalog, properties or {})
+    if kind == "delta":
+        from ottla.tables.delta import DeltaWriter  # noqa: PLC0415 - libraries of 100 MB
+
+        return DeltaWriter(location, topic, partition_by, properties or {})
+    if kind != "parquet":
+        raise TableError(f"no format of tables is called {kind}", f"Take one of {', '.join(FORMATS)}")
+    if properties:
+        raise TableError("a Parquet folder has no properties", "Leave --property out")
+    from ottla.tables.parquet import ParquetWriter  # noqa: PLC0415 - libraries of 100 MB
+
+    return ParquetWriter(location, topic, partition_by)

@@ -1,0 +1,121 @@
+"""An Iceberg table: the offsets are in the summary of each snapshot that adds rows.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    RESTError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from sqlalchemy.exc import SQLAlchemyError
+
+from ottla.tables.errors import CommitConflict, OffsetsLostError, TableError
+from ottla.tables.offsets import TableOffsets, decode_offsets
+from ottla.tables.rows import SCHEMA
+from ottla.tables.writers import require_partitioning
+
+OFFSETS: Final = "ottla.offsets"
+TOPIC: Final = "ottla.topic"
+_TRANSFORMS: Final[dict[str, Transform[Any, Any]]] = {"day": DayTransform(), "hour": HourTransform()}
+_RETRIES: Final = "commit.retry.num-retries"
+_MAX_ANCESTORS: Final = 100_000
+
+
+class IcebergWriter:
+    """A table of a catalog; made, with its namespace, if it is not there."""
+
+    def __init__(
+        self, identifier: str, topic: str, partition_by: str, catalog: str, properties: Mapping[str, str]
+    ) -> None:
+        """properties: of the catalog, as pyiceberg documents them. Raises TableError."""
+        self.name = f"Iceberg table {identifier}"
+        self._topic = topic
+        self._identifier = identifier
+        if "." not in identifier:
+            raise TableError(f"{self.name} has no namespace", "Name it NAMESPACE.TABLE")
+        with self._catalog_errors():
+            self._table = self._open_table(load_catalog(catalog, **properties), partition_by)
+
+    def _open_table(self, catalog: Catalog, partition_by: str) -> Table:
+        try:
+            table = catalog.load_table(self._identifier)
+        except NoSuchTableError:
+            table = self._create_table(catalog, partition_by)
+        require_partitioning(self.name, partition_by, [field.name for field in table.spec().fields])
+        return table
+
+    def _create_table(self, catalog: Catalog, partition_by: str) -> Table:
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(self._identifier.rpartition(".")[0])
+        # The table and its partitioning appear together: a process that is killed leaves both or neither.
+        new = catalog.create_table_transaction
+        with suppress(TableAlreadyExistsError), new(self._identifier, SCHEMA) as transaction:
+            if partition_by in _TRANSFORMS:
+                with transaction.update_spec() as update:
+                    update.add_field("timestamp", _TRANSFORMS[partition_by], partition_by)
+        return catalog.load_table(self._identifier)
+
+    def read_offsets(self) -> TableOffsets | None:
+        """The offsets of the newest snapshot that has them. Raises TableError."""
+        with self._catalog_errors():
+            self._table.refresh()
+        snapshot = self._table.current_snapshot()
+        if snapshot is None:
+            return None
+        text = self._find_summary(snapshot)
+        return decode_offsets(text, self.name)
+
+    def _find_summary(self, snapshot: Snapshot) -> str:
+        found: Snapshot | None = snapshot
+        # Compaction and other writers add snapshots without offsets: the newest ancestor that has them counts.
+        for _ in range(_MAX_ANCESTORS):
+            if found is None:
+                break
+            summary = found.summary.additional_properties if found.summary else {}
+            if OFFSETS in summary and summary.get(TOPIC) == self._topic:
+                return str(summary[OFFSETS])
+            parent = found.parent_snapshot_id
+            found = None if parent is None else self._table.snapshot_by_id(parent)
+        raise OffsetsLostError(
+            f"{self.name} has snapshots, but none of them has the offsets of topic {self._topic}: they expired, or the "
+            "table has another origin",
+            "Copy the topic into a new table, and expire only snapshots that are older than the newest with "
+            f"{OFFSETS} in its summary",
+        )
+
+    def append_rows(self, rows: pa.Table, before: TableOffsets, after: TableOffsets) -> None:  # noqa: ARG002  # the seam's
+        """One snapshot with the rows and the offsets. Raises CommitConflict, TableError."""
+        # pyiceberg would repeat a commit that lost against another writer, on top of that writer's rows and without a
+        # look at the offsets. So its retries are off, in memory only: the table's property stays as it is.
+        metadata = self._table.metadata
+        self._table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, _RETRIES: "0"}})
+        try:
+            with self._catalog_errors():
+                self._table.append(rows, {TOPIC: self._topic, OFFSETS: after.encode_text()})
+        except (CommitFailedException, CommitStateUnknownException) as error:
+            raise CommitConflict(f"{self.name}: the commit failed: {error}", "Start again") from error
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    @contextmanager
+    def _catalog_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (RESTError, SQLAlchemyError, ValueError) as error:
+            raise TableError(f"{self.name}: the catalog or the table refused: {error}", "Check --property") from error

@@ -1,0 +1,139 @@
+"""A folder of Parquet files: the name of each file has the offsets of its rows.
+
+Zone: real. A file is written under a temporary name, synced and renamed, so that a name with offsets is a whole file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ottla.tables.errors import ConcurrentWriterError, OffsetsLostError, TableError
+from ottla.tables.offsets import TableOffsets
+
+_NAME: Final = re.compile(r"(.+)-(\d+)-(\d{20})-(\d{20})\.parquet")
+_ORIGIN: Final = "_ottla.json"
+_TEMPORARY: Final = ".tmp"
+_MAX_ORIGIN: Final = 65_536
+
+
+class ParquetWriter:
+    """A local folder; made if it is not there. A lock keeps a second writer out."""
+
+    def __init__(self, folder: str, topic: str, partition_by: str) -> None:
+        """Raises TableError, OSError."""
+        self.name = f"Parquet folder {folder}"
+        if partition_by != "none":
+            raise TableError(
+                f"{self.name} cannot be partitioned by {partition_by}: the rows of a range of offsets are one file",
+                "Take iceberg or delta",
+            )
+        self._folder = Path(folder)
+        self._topic = topic
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = self._lock_folder()
+        try:
+            for left in self._folder.glob(f".*{_TEMPORARY}"):  # of a writer that was killed: we hold its lock
+                left.unlink()
+            self._offsets = self._find_offsets()
+        except BaseException:
+            self._lock.close()
+            raise
+        self._ends = dict(self._offsets.next_offsets) if self._offsets else {}
+        """Where the last file of each partition ends."""
+
+    def _lock_folder(self) -> IO[bytes]:
+        lock = (self._folder / "_ottla.lock").open("ab")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise ConcurrentWriterError(f"{self.name}: another process writes it", "Stop that process first") from None
+        return lock
+
+    def read_offsets(self) -> TableOffsets | None:
+        """The offsets that the names of the files have."""
+        return self._offsets
+
+    def _find_offsets(self) -> TableOffsets | None:
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for name in os.listdir(self._folder):
+            if name.endswith(".parquet"):
+                number, first, end = self._parse_name(name)
+                ranges.setdefault(number, []).append((first, end))
+        origin = self._read_origin()
+        if not ranges:
+            return None
+        return TableOffsets(origin, {number: self._end_of(number, found) for number, found in ranges.items()})
+
+    def _parse_name(self, name: str) -> tuple[int, int, int]:
+        match = _NAME.fullmatch(name)
+        if match is None or match[1] != self._topic:
+            raise OffsetsLostError(f"{self.name}: {name} is not a file of topic {self._topic}", "Take an empty folder")
+        return int(match[2]), int(match[3]), int(match[4])
+
+    def _end_of(self, number: int, ranges: list[tuple[int, int]]) -> int:
+        ranges.sort()
+        for (_, end), (first, _) in pairwise(ranges):
+            if first != end:
+                kind = "are missing" if first > end else "are there twice"
+                raise OffsetsLostError(
+                    f"{self.name}: offsets of partition {number} {kind}: {min(first, end)} to {max(first, end)}",
+                    "Bring back the files that this writer made, or copy the topic into an empty folder",
+                )
+        return ranges[-1][1]
+
+    def _read_origin(self) -> str:
+        try:
+            with (self._folder / _ORIGIN).open(encoding="utf-8") as file:
+                return str(json.loads(file.read(_MAX_ORIGIN))["topic_id"])
+        except FileNotFoundError:
+            return ""
+        except (ValueError, KeyError, TypeError) as error:
+            raise OffsetsLostError(
+                f"{self.name}: {_ORIGIN} cannot be read ({error})", "Take an empty folder"
+            ) from error
+
+    def append_rows(self, rows: pa.Table, before: TableOffsets, after: TableOffsets) -> None:
+        """A file per partition. Raises OSError."""
+        if not self._offsets:
+            text = json.dumps({"topic": self._topic, "topic_id": after.topic_id})
+            self._write_whole(_ORIGIN, lambda path: path.write_text(text, encoding="utf-8"))
+        for number in pc.unique(rows["partition"]).to_pylist():
+            # A file begins where the one before ended, so that offsets without a visible record are covered.
+            first, end = self._ends.get(number, before.next_offsets[number]), after.next_offsets[number]
+            part = rows.filter(pc.equal(rows["partition"], number))
+            name = f"{self._topic}-{number}-{first:020d}-{end:020d}.parquet"
+            self._write_whole(name, partial(pq.write_table, part, compression="zstd"))
+            self._ends[number] = end
+        self._offsets = after
+
+    def _write_whole(self, name: str, write: Callable[[Path], object]) -> None:
+        path = self._folder / f".{name}{_TEMPORARY}"
+        write(path)
+        _sync_path(path)
+        path.replace(self._folder / name)
+        _sync_path(self._folder)
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._lock.close()
+
+
+def _sync_path(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

@@ -1,0 +1,61 @@
+"""Runs `ottla table …` in forks that kill themselves (SIGKILL) at the Nth call or return of a step of a commit.
+
+Words: those of the command. Reads an N per line, and answers `killed` or, when the command ended before, `done`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+# Imported once, before the forks: each of these libraries takes longer to load than a commit takes.
+import ottla.tables.copying
+import ottla.tables.delta
+import ottla.tables.iceberg
+import ottla.tables.parquet  # noqa: F401
+from ottla.cli.main import cli
+
+STEPS = {
+    "append_rows", "read_offsets", "commit_table", "_create_table", "write_deltalake", "_write_whole",
+    "write_table", "_sync_path", "replace", "append", "_commit_gathered",
+}  # fmt: skip
+FILES = (
+    "ottla/tables/",
+    "pyiceberg/catalog/sql.py",
+    "pyiceberg/table/__init__.py",
+    "deltalake/writer",
+    "pyarrow/parquet",
+)
+
+
+def run_until_step(step: int, words: list[str]) -> None:
+    left = step
+
+    def count(frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal left
+        code = frame.f_code
+        if event not in {"call", "return"} or code.co_name not in STEPS:
+            return
+        if any(part in code.co_filename for part in FILES):
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
+    cli.main(words)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        child = os.fork()
+        if not child:
+            os.dup2(sys.stderr.fileno(), 1)  # the answers alone go to standard output
+            run_until_step(int(line), sys.argv[1:])
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        print({0: "done", -signal.SIGKILL: "killed"}.get(status, f"exit {status}"), flush=True)
+
+
+main()
