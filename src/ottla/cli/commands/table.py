@@ -6,7 +6,7 @@ Zone: real. Ends at SIGTERM, at Ctrl-C or, on request, at the end of the topic; 
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from ottla.cli.options import (
 from ottla.cli.views.output import write_json, write_line
 
 if TYPE_CHECKING:
-    from ottla.tables.copying import TopicCopy
+    from ottla.tables.copying import CopyOptions, TopicCopy
 
 
 @click.command()
@@ -70,16 +70,7 @@ if TYPE_CHECKING:
 @click.option("--skip-deleted", is_flag=True, help="Continue without records that retention deleted before the copy.")
 @output_option("text", "json")
 @common_options
-def table(
-    topic: str,
-    kind: str,
-    location: str,
-    catalog: str,
-    properties: tuple[str, ...],
-    partition_by: str,
-    output: str,
-    **values: Any,
-) -> None:
+def table(topic: str, output: str, **given: Any) -> None:
     """Copy a topic into a table, each record exactly once.
 
     The table contains the offsets: the next run continues where it ends. A new table begins at the topic's beginning.
@@ -87,13 +78,14 @@ def table(
     from ottla.tables.copying import TopicCopy
     from ottla.tables.formats import open_table
 
-    settings = client_settings()
-    given = _resolve_properties(properties)
+    settings, kind = client_settings(), given["kind"]
+    properties = _resolve_properties(given["properties"])
+    by, catalog = given["partition_by"], given["catalog"]
     with (
         closing(
-            open_table(kind, location, topic, partition_by=partition_by, catalog=catalog, properties=given)
+            open_table(kind, given["location"], topic, partition_by=by, catalog=catalog, properties=properties)
         ) as writer,
-        closing(TopicCopy(settings, topic, writer, _options(**values))) as copy,
+        closing(TopicCopy(settings, topic, writer, _options(given))) as copy,
         _stop_signals() as received,
     ):
         copy.copy_records(lambda: bool(received), _note_commit)
@@ -106,10 +98,10 @@ def _resolve_properties(words: tuple[str, ...]) -> dict[str, str]:
     return {key: str(value) for key, value in given.items() if key != "config.providers"}
 
 
-def _options(commit_every: float, commit_mib: int, exit_at_end: bool, skip_deleted: bool, **_: Any) -> Any:
+def _options(given: Mapping[str, Any]) -> CopyOptions:
     from ottla.tables.copying import CopyOptions
 
-    return CopyOptions(commit_every, commit_mib << 20, exit_at_end, skip_deleted)
+    return CopyOptions(given["commit_every"], given["commit_mib"] << 20, given["exit_at_end"], given["skip_deleted"])
 
 
 def _note_commit(copy: TopicCopy, rows: int) -> None:
