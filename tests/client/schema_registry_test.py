@@ -64,8 +64,8 @@ def test_a_schema_is_asked_for_once(answers: Answers) -> None:
     answers.give("/schemas/guids/x-y", {"schema": "{}", "schemaType": "JSON"})
     registry = SchemaRegistry(answers.url + "/")
     for _ in range(2):
-        assert registry.find_schema(7) == ('"int"', "AVRO", ())
-        assert registry.find_schema("x-y") == ("{}", "JSON", ())
+        assert registry.find_schema(7)[:3] == ('"int"', "AVRO", ())
+        assert registry.find_schema("x-y")[:3] == ("{}", "JSON", ())
     assert answers.asked == ["/schemas/ids/7", "/schemas/guids/x-y"]
 
 
