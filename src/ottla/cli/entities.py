@@ -34,6 +34,7 @@ _OPERATIONS: Final = {"": ConfigOp.SET, "+": ConfigOp.APPEND, "-": ConfigOp.SUBT
 def parse_entity(word: str) -> Resource:
     """The owner that `KIND/NAME` names. Raises click.UsageError."""
     kind, slash, name = word.partition("/")
+    # Kafka's tools name entity types in the plural.
     single = kind.lower().removesuffix("s") if kind.lower() != "client-metrics" else "client-metrics"
     single = _KAFKAS.get(single, single)
     if single in _QUOTAS:
@@ -48,6 +49,7 @@ def parse_entity(word: str) -> Resource:
             return Resource(ResourceType.BROKER, "")
         if not name.isascii() or not name.isdecimal() or len(name) > 10:
             raise click.UsageError(f"{word!r}: a broker is named by its id, as in {single}/1")
+        # `01` and `1` are one broker: brokers compare the text.
         name = str(int(name))
     return Resource(_KINDS[single], name)
 
@@ -83,6 +85,7 @@ def require_brokers(cluster: Cluster, resources: Sequence[Resource]) -> None:
     wanted = [int(name) for name in named if name]
     if not wanted:
         return
+    # The metadata of no topics: it names all brokers, and costs the same beside ten thousand topics.
     alive = sorted(cluster.refresh(()).nodes)
     missing = [node for node in wanted if node not in alive]
     if missing:
@@ -142,6 +145,7 @@ def require_keys(resource: Resource, keys: Sequence[str], known: Sequence[str]) 
 
 def changed_error(resource: Resource, error: ClientError | None) -> None:
     """Raise the error of a change, if there is one."""
+    # The client refused it before it was sent: the fault is in the words of the command.
     if isinstance(error, UsageError):
         raise click.UsageError(f"{entity_text(resource)}: {error}") from error
     if error is not None:

@@ -49,6 +49,7 @@ def csv_text(positions: Sequence[GroupPosition], *, with_group: bool) -> str:
 
 def parse_positions(text: str) -> list[GroupPosition]:
     """The positions in CSV of three or four columns, a JSON array or JSON lines. Raises ValueError, naming the row."""
+    # The first character decides: a name of a topic in CSV begins with neither.
     beginning = text.lstrip()[:1]
     if beginning == "[":
         found = _numbered(_from_array(text), "row")
@@ -58,6 +59,7 @@ def parse_positions(text: str) -> list[GroupPosition]:
         found = _numbered(map(_from_csv, filter(None, csv.reader(io.StringIO(text), strict=True))), "row")
     seen = set()
     for each in found:
+        # Which of two offsets is meant cannot be known, so none is committed.
         if (each.group, each.tp) in seen:
             raise ValueError(f"{each.tp} is there twice for the same group")
         seen.add((each.group, each.tp))
@@ -83,6 +85,7 @@ def _from_csv(row: list[str]) -> GroupPosition:
     if len(row) not in (3, 4):
         raise ValueError(f"it has {len(row)} columns: use [group,]topic,partition,offset")
     topic, partition, offset = row[-3:]
+    # `int` would take spaces, underscores and digits of other scripts as well.
     numbers = [int(each) if each.isascii() and each.isdecimal() and len(each) < 20 else -1 for each in row[-2:]]
     if min(numbers) < 0:
         raise ValueError(f"partition {partition!r} or offset {offset!r} is not a number")
@@ -97,6 +100,7 @@ def _from_json(row: object) -> GroupPosition:
     is_group = group is None or isinstance(group, str)
     if not isinstance(topic, str) or not isinstance(metadata, str) or not is_group:
         raise ValueError("group, topic or metadata is not a string")
+    # The type itself: for `isinstance`, JSON's true is an int as well.
     if type(partition) is not int or type(offset) is not int:
         raise ValueError("partition or offset is not a number")
     return _checked(GroupPosition(group, TopicPartition(topic, partition), offset, metadata))

@@ -37,12 +37,14 @@ def avro_encoder(
     """
     if schema.is_bytes:
         return _check_bytes
+    # Both are found once per schema, not per value.
     root = expand_root(schema)
     is_recursive = contains_itself(schema)
 
     def encode_value(value: Any) -> bytes:
         target = io.BytesIO()
         try:
+            # Only values of such schemas can be deep without end; others are as deep as their schema.
             if is_recursive:
                 _check_nesting(value)
             fastavro.schemaless_writer(target, root, value, strict=strict, strict_allow_default=strict_allow_default)
@@ -82,6 +84,7 @@ def avro_decoder(
 def contains_itself(schema: AvroSchema) -> bool:
     """Whether one of its named types has a part of the same type."""
     graph = {name: set(_names_in(schema, definition)) for name, definition in schema.names.items()}
+    # A schema contains itself if its types cannot be sorted such that each comes after its parts.
     try:
         TopologicalSorter(graph).prepare()
     except CycleError:
@@ -109,6 +112,7 @@ def _names_in(schema: AvroSchema, definition: Any) -> Iterator[str]:
     left = list(parts_of(definition))
     while left:
         node = left.pop()
+        # Avro allows a type around a type: `{"type": {"type": "int"}}`.
         while isinstance(node, dict) and isinstance(node["type"], dict | list):
             node = node["type"]
         name = node if isinstance(node, str) else node.get("name") if isinstance(node, dict) else None

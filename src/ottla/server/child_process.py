@@ -44,6 +44,7 @@ class ChildProcess:
 
     def stop_process(self) -> None:
         """Stop it and wait for its end; kill it if that takes longer than STOP_S. Nothing if it was never started."""
+        # Under the lock: no process can be started between the look at it and the mark.
         with self._lock:
             self._stopping.set()
             process = self._process
@@ -64,6 +65,7 @@ class ChildProcess:
             end = self._run_once(command)
             if self._stopping.is_set():
                 break
+            # One that ran well for a while is started again at once; one that cannot start is tried less and less.
             pause_s = FIRST_PAUSE_S if time.monotonic() - began > STEADY_S else pause_s
             log.warning("the %s ended: %s; starting it again in %.1f s", self._name, end, pause_s)
             self._stopping.wait(pause_s)

@@ -75,6 +75,7 @@ class TopicCopy:
         """
         until = self._resume_reading()
         due = time.monotonic() + self._options.commit_s
+        # Asked after each fetch, so that a signal ends the run after a second at most, with a commit of what is there.
         while not is_stopped() and not self._is_at_end(until):
             wait_s = max(0.0, min(_POLL_S, due - time.monotonic()))
             self._gather_rows(self._consumer.poll_table(wait_s, headers=True))
@@ -137,6 +138,7 @@ class TopicCopy:
         return self._options.exit_at_end and all(self._next[tp] >= end for tp, end in until.items())
 
     def _gather_rows(self, records: pa.Table) -> None:
+        # Also without records: markers and aborted transactions move the position, and with it the end of a backfill.
         self._next |= {tp: found.offset for tp, found in self._consumer.positions().items()}
         if records.num_rows:
             rows = rows_of(records)
@@ -149,6 +151,7 @@ class TopicCopy:
     def _commit_gathered(self, on_commit: Callable[[TopicCopy, int], object]) -> None:
         if not self._gathered:
             return
+        # A topic that was created again has other records at these offsets: they must not be added to the table.
         self._require_same_topic()
         rows, after = pa.concat_tables(self._gathered), self._positions_now()
         commit_rows(self._writer, rows, self._saved, self._before, after)

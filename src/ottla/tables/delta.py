@@ -53,9 +53,11 @@ class DeltaWriter:
         with self._table_errors():
             self._table.update_incremental()
             number = self._table.transaction_version(f"{self._app}/partitions")
+            # A table without offsets is new, or its rows are of another origin, and not this topic's.
             if number is None:
                 self._require_empty()
                 return None
+            # One application per partition: a version is a single number, and only its own partition changes it.
             found = {at: self._table.transaction_version(f"{self._app}/{at}") for at in range(number)}
             high = self._table.transaction_version(f"{self._app}/id/high")
             low = self._table.transaction_version(f"{self._app}/id/low")
@@ -83,6 +85,7 @@ class DeltaWriter:
             raise CommitConflict(f"{self.name}: the commit failed: {error}", "Start again") from error
 
     def _transactions(self, after: TableOffsets) -> list[Transaction]:
+        # The id in two halves, because a version is a signed number of 64 bits.
         raw = bytes.fromhex(after.topic_id)
         versions = {str(number): offset for number, offset in after.next_offsets.items()} | {
             "partitions": max(after.next_offsets) + 1,

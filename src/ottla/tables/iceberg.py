@@ -74,6 +74,7 @@ class IcebergWriter:
         """The offsets of the newest snapshot that has them. Raises TableError."""
         with self._catalog_errors():
             self._table.refresh()
+        # A table without a snapshot has no rows: the topic is copied from its beginning.
         snapshot = self._table.current_snapshot()
         if snapshot is None:
             return None

@@ -67,6 +67,7 @@ class ParquetWriter:
         return self._offsets
 
     def _find_offsets(self) -> TableOffsets | None:
+        # The names are the only state: there is no file that could say otherwise than the files that are there.
         ranges: dict[int, list[tuple[int, int]]] = {}
         for name in os.listdir(self._folder):
             if name.endswith(".parquet"):
@@ -84,6 +85,7 @@ class ParquetWriter:
         return int(match[2]), int(match[3]), int(match[4])
 
     def _end_of(self, number: int, ranges: list[tuple[int, int]]) -> int:
+        # Each file begins where the one before ends: a gap is a file that is missing, an overlap rows that are twice.
         ranges.sort()
         for (_, end), (first, _) in pairwise(ranges):
             if first != end:
@@ -122,6 +124,7 @@ class ParquetWriter:
     def _write_whole(self, name: str, write: Callable[[Path], object]) -> None:
         path = self._folder / f".{name}{_TEMPORARY}"
         write(path)
+        # Synced before it gets its name, and the folder after: a name never stands for bytes that a power loss takes.
         _sync_path(path)
         path.replace(self._folder / name)
         _sync_path(self._folder)

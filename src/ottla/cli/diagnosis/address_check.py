@@ -26,6 +26,7 @@ _IDENTIFY_MS: Final = 10_000
 def check_addresses(probe: ClusterProbe, config: ClientConfig) -> Iterator[Finding]:
     """Findings about the addresses of the user, then about those that brokers advertise."""
     failed = {str(each.address): each for each in (*probe.brokers, *probe.bootstrap) if each.error is not None}
+    # Addresses that fail alike mostly have one cause: a few of them show it.
     listeners = {text: _identify(each, config) for text, each in list(failed.items())[:_IDENTIFIED]}
     for each in probe.bootstrap:
         yield _address_finding("address", str(each.address), each, config, listeners.get(str(each.address)))
@@ -77,6 +78,7 @@ def _protocol_advice(listener: Listener, config: ClientConfig) -> str | None:
 def _suspicious_address(probe: BrokerProbe, bootstrap: Sequence[BrokerProbe]) -> Iterator[Finding]:
     """An address that means another machine from elsewhere."""
     host = probe.address.host
+    # A client on the broker's own machine may use it; one that came by another address will not reach it.
     if _is_loopback(host) and not any(_is_loopback(each.address.host) for each in bootstrap):
         yield Finding(
             WARNING,
@@ -96,6 +98,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _several_clusters(bootstrap: Sequence[BrokerProbe]) -> Iterator[Finding]:
+    # By cluster, the first address that named it.
     ids: dict[str, Address] = {}
     for each in bootstrap:
         if each.error is None and each.view.cluster_id:

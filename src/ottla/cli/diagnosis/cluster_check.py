@@ -78,6 +78,7 @@ _HEALTH_CHECKS: Final = {
 
 def check_versions(probe: ClusterProbe) -> Iterator[Finding]:
     """Brokers that serve other versions than the rest: an upgrade that is not complete."""
+    # Brokers grouped by what they serve: one group is the rule, two are an upgrade in progress.
     tables: dict[tuple[tuple[int, tuple[int, int]], ...], list[int]] = {}
     for each in probe.brokers:
         if each.error is None and each.node_id is not None:
@@ -98,6 +99,7 @@ def check_cluster(cluster: Cluster, probe: ClusterProbe, given: ClientSettings) 
         ("disk", lambda: _check_disks(cluster, admin, alive)),
     )
     for name, check in checks:
+        # A list, so that a check that fails halfway has no findings of its first half beside its error.
         try:
             yield from list(check())
         except ClientError as error:
@@ -112,6 +114,7 @@ def _unchecked(check: str, subject: str, error: ClientError) -> Finding:
 
 def _check_limits(cluster: Cluster, admin: Admin, alive: list[int], given: ClientSettings) -> Iterator[Finding]:
     """Settings of the client that brokers would refuse."""
+    # Most users set none of these: then no broker is asked.
     if not alive or not any(key in given for key, _, _ in _LIMITS):
         return
     resource = Resource(ResourceType.BROKER, str(alive[0]))
@@ -153,6 +156,7 @@ def _check_clocks(cluster: Cluster, admin: Admin) -> Iterator[Finding]:
     ][:_CLOCK_PARTITIONS]
     if not wanted:
         return
+    # Taken before the request: a record that is written meanwhile must not look like one from the future.
     now = wall_ms()
     found = admin.list_offsets(dict.fromkeys(wanted, MAX_TIMESTAMP), cluster.deadline().within_ms(_ASK_MS))
     newest = {tp: each.timestamp for tp, each in found.items() if isinstance(each, OffsetFound) and each.timestamp > 0}

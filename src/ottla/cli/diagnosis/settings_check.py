@@ -59,6 +59,7 @@ def check_settings() -> CheckedSettings:
 def _given_settings() -> ClientSettings:
     name = option_value("context") or saved_contexts.current_context()
     context: ClientSettings = {} if name is None else dict(saved_contexts.read_context(name))
+    # The command line and its files win over the context, as in every command.
     found = context | given_settings(None)
     return {key: value for key, value in found.items() if not is_provider_key(key)}
 
@@ -77,6 +78,7 @@ def _client_faults(given: ClientSettings) -> Iterator[Finding]:
     """Values and conflicts that a producer or a consumer with these settings would refuse."""
     for keys, kind in ((PRODUCER_KEYS, ProducerConfig), (CONSUMER_KEYS, ConsumerConfig)):
         mine = {key: value for key, value in given.items() if key in keys or is_shared(key)}
+        # Without a key of its own nothing says that the user has such a client.
         if not any(key in keys for key in mine):
             continue
         try:

@@ -71,6 +71,7 @@ class ChangeRunner:
                 continue
             user, _, _, source = _item(change)
             try:
+                # Read once, before the first change: a file that is missing must not stop the plan in its middle.
                 if source is not None and source not in self._passwords:
                     self._passwords[source] = read_password(user, source.file or None, source.variable or None, None)
             except click.UsageError as error:
@@ -102,6 +103,7 @@ class ChangeRunner:
 
     def make_change(self, change: Change) -> None:
         """Make one change. Raises ClientError."""
+        # A method per kind of change. A quota is deleted by setting it to nothing, so it has one method.
         verb = "delete" if change.action == "delete" and change.kind != "quota" else "set"
         error = getattr(self, f"_{verb}_{change.kind}")(change)
         if error is not None:
@@ -149,6 +151,7 @@ class ChangeRunner:
         present = self._replicas_of(change.name)
         racks = {node.node_id: node.rack for node in self._admin.describe_cluster().nodes}
         targets = moved_partitions(present, plan_assignment(present, racks, _item(change)))
+        # The throttle first: a reassignment that began without it could already have filled the network.
         if self._throttle:
             set_throttle(self._admin, present, targets, self._throttle)
         error = first_error(self._admin.alter_partition_reassignments(targets)) if targets else None
@@ -172,6 +175,7 @@ class ChangeRunner:
                     "Apply the file again to wait for them"
                 )
             time.sleep(_LOOK_S)
+        # A run that was interrupted left its throttle: this one removes it, though it set none itself.
         if self._throttle or change.kind == "throttle":
             clear_throttle(self._admin, [change.name])
 
@@ -194,6 +198,7 @@ def _in_parts(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
 
 def _problems(changes: Sequence[Change], results: Sequence[object]) -> Iterator[Problem]:
     for change, result in zip(changes, results, strict=True):
+        # Without a line: the change may come from several of them; the path names the place.
         if isinstance(result, ClientError):
             yield Problem(0, change.path, str(result))
 

@@ -67,6 +67,7 @@ class _Parser:
     def parse_root(self, root: Node) -> ClusterState:
         found = self._mapping(root, "file", ("version", *SECTIONS))
         version = found.get("version")
+        # For `==`, true is 1.
         if version is None or version.value != VERSION or isinstance(version.value, bool):
             self._report(version or root, "version", f"write `version: {VERSION}`, the only one that is known")
         state = ClusterState()
@@ -94,6 +95,7 @@ class _Parser:
         if not isinstance(node.value, dict):
             self._report(node, path, "write keys and values here")
             return {}
+        # Lines are noted here, where every key passes, so that later checks can name them by path.
         for key, each in node.value.items():
             self.lines[_join(path, key)] = each.line
             if known is not None and key not in known:
@@ -151,6 +153,7 @@ class _Parser:
     def _parse_settings(self, node: Node, path: str) -> Settings:
         found: dict[str, str | None] = {}
         for key, each in self._mapping(node, path).items():
+            # A file with these keys would set a throttle that nothing removes.
             if key in TEMPORARY_KEYS:
                 self._report(each, _join(path, key), "reassignments set and remove this key: leave it out")
                 continue
@@ -171,6 +174,7 @@ class _Parser:
 
     def _parse_user(self, node: Node, path: str) -> UserState:
         if isinstance(node.value, dict) and "password" in node.value:
+            # Removed, so that it is reported once, and never shown.
             at = node.value.pop("password")
             self._report(at, f"{path}.password", "passwords do not belong here: use password_env or password_file")
         found = self._mapping(node, path, ("mechanisms", "password_env", "password_file"))

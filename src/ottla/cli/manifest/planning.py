@@ -80,6 +80,7 @@ class _Planner:
         for section in SECTIONS:
             if getattr(self._wanted, section) and getattr(self._present, section) is None:
                 self._report(section, "the cluster cannot list these: take the section out of the file")
+            # An absent section means that the file is not about it. Pruned, it would mean that the cluster has none.
             if section in self._prune and getattr(self._wanted, section) is None:
                 self._report(section, "the file has no such section, so --prune would delete all: write an empty one")
 
@@ -108,6 +109,7 @@ class _Planner:
 
     def _plan_topic(self, name: str, present: TopicState, wanted: TopicState) -> Iterator[Change]:
         path, (total, factor) = f"topics.{name}", wanted[:2]
+        # Kafka cannot take partitions away: their keys would go to others, and their records would be lost.
         if total is not None and total < (present.partitions or 0):
             self._report(f"{path}.partitions", f"a topic cannot lose partitions: it has {present.partitions}")
         elif total not in (None, present.partitions):
@@ -116,6 +118,7 @@ class _Planner:
         if factor not in (None, present.replication_factor):
             before = present.replication_factor
             yield Change("change", "replication", name, before, factor, f"{path}.replication_factor", factor)
+        # The replicas are as wanted, but an interrupted run left the throttle.
         elif factor is not None and present.throttled:
             yield Change("change", "throttle", name, "of a reassignment", "none", path)
 
@@ -124,6 +127,7 @@ class _Planner:
         present = getattr(self._present, section) or {}
         wanted = getattr(self._wanted, section)
         for name, settings in (wanted or {}).items():
+            # Settings of a broker that is away would be stored, and never checked by that broker.
             if section == "brokers" and name and name not in present:
                 self._report(f"brokers.{name}", "no live broker has this id")
             else:
@@ -132,6 +136,7 @@ class _Planner:
     def _plan_settings(self, section: str, name: str, present: Settings, wanted: Settings) -> Iterator[Change]:
         after: dict[str, str | None] = {}
         for key, value in wanted.items():
+            # The file wants the default, and the cluster has nothing else.
             if value is None and key not in present:
                 continue
             if key not in present or not _same_value(present[key], value):
@@ -154,6 +159,7 @@ class _Planner:
         for name, wanted in (self._wanted.users or {}).items():
             found = present.get(name, UserState({}))
             for mechanism, iterations in wanted.mechanisms.items():
+                # Brokers do not disclose passwords, so only mechanisms and iterations can be compared.
                 same = found.mechanisms.get(mechanism) == iterations
                 if same and not (self._set_passwords and wanted.password):
                     continue
@@ -193,6 +199,7 @@ class _Planner:
             if "quotas" in self._prune:
                 after |= dict.fromkeys(sorted(have.keys() - want.keys()))
             if after:
+                # A quota whose every rate is removed is a deletion, which comes after all additions.
                 action = "delete" if all(value is None for value in after.values()) else "change"
                 before = {key: have.get(key) for key in after}
                 yield Change(action, "quota", str(entity), before, after, "quotas", (entity, after))
@@ -224,6 +231,7 @@ def _normal_value(text: str) -> str:
     if stripped.lower() in ("true", "false"):
         return stripped.lower()
     try:
+        # Longer texts are no numbers of Kafka, and `int` would take quadratic time for them.
         return str(int(stripped)) if len(stripped) < 30 else stripped
     except ValueError:
         return ",".join(part.strip() for part in stripped.split(","))

@@ -67,6 +67,7 @@ class ClusterState:
 
     def line_of(self, path: str) -> int:
         """The line of a path, or of what it is in; 0: unknown."""
+        # The nearest line above: a problem may be about a key that the file does not have.
         while path and path not in self.lines:
             path = path.rpartition(".")[0]
         return self.lines.get(path, 0)
@@ -108,6 +109,7 @@ class Change(NamedTuple):
         return f"{sign} {self.kind}{name}{self._details()}"
 
     def _details(self) -> str:
+        # Settings and quotas: one pair per key. Others have one value, or none.
         if isinstance(self.after, Mapping):
             before = self.before if isinstance(self.before, Mapping) else {}
             pairs = [_change_text(key, before.get(key), value) for key, value in self.after.items()]

@@ -63,6 +63,7 @@ def _parse_json(text: str) -> Node:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
+        # Both parsers would take the last one in silence.
         if key in found:
             raise _bad_file(f"the key {key!r} occurs twice")
         found[key] = value
@@ -70,6 +71,7 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _json_node(value: Any, left: list[int], depth: int) -> Node:
+    # Counted in one place for the whole file, however the values are nested.
     left[0] -= 1
     _check_bounds(left[0], depth)
     if isinstance(value, dict):
@@ -128,6 +130,7 @@ class _YamlTree:
         line = event.start_mark.line + 1
         self._left -= 1
         _check_bounds(self._left, depth, line)
+        # Nine lines of aliases can stand for a billion values.
         if isinstance(event, self._yaml.AliasEvent):
             raise _bad_file("aliases are not read: write the value out", line)
         if event.tag is not None and event.tag != "!":

@@ -39,6 +39,7 @@ def plan_copy(source: Cluster, target: Cluster, topic: str, new_name: str, group
     """Look up the topics of a copy. Raises ClientError; CommandFailed where it would never end or not fit."""
     found, made = source.topic(topic), target.topic(new_name)
     origin = f"{source.view.cluster_id}/{topic}/{found.topic_id.hex()}"
+    # By the cluster's id, not by its address: one cluster has many.
     if topic == new_name and source.view.cluster_id == target.view.cluster_id:
         raise CommandFailed(f"topic {topic} would be copied into itself: name another target", exit_code=2)
     missing = sorted(set(found.partitions) - set(made.partitions))
@@ -59,6 +60,7 @@ def positions_at_target(target: Cluster, plan: CopyPlan) -> dict[int, int]:
     places = [TopicPartition(plan.target, number) for number in plan.partitions]
     found = stable_positions(groups, plan.group, places)
     for tp, position in found.items():
+        # A topic that was created again has other records at the same offsets.
         if position.metadata != plan.origin:
             raise CommandFailed(
                 f"group {plan.group} has a position for {tp} of {position.metadata or 'another client'}, not of "
@@ -87,6 +89,7 @@ def seek_positions(consumer: Consumer, plan: CopyPlan, known: Mapping[int, int])
     chosen: dict[int, int] = {}
     for tp in places:
         wanted = known.get(tp.partition, starts[tp])
+        # Past the end: continuing there would skip records that come later.
         if wanted > ends[tp]:
             raise CommandFailed(
                 f"{tp} ends at {ends[tp]}, and the copy is at {wanted}: the source lost records, or was deleted and "

@@ -52,6 +52,8 @@ class TopicCopy:
         """Copy up to the offsets `ends`; None: until Ctrl-C. Raises ClientError."""
         while ends is None or any(self.positions[number] < end for number, end in ends.items()):
             records = self._consumer.poll(_POLL_S)
+            # Markers and aborted records move the position without a record. These positions are committed as well, or
+            # the copy would never reach the end of the log.
             if records or self._read_positions() != self.positions:
                 self._copy_unit(records, ends)
 
@@ -66,6 +68,7 @@ class TopicCopy:
                     size += self._send_record(record)
                 count += len(records)
                 reached = self._read_positions()
+                # One of three comes first: many small records, few large ones, or readers at the target that wait.
                 is_full = count >= self._per_transaction or size >= _TRANSACTION_BYTES or time.monotonic() > until
                 if is_full or not records or _is_past(reached, ends):
                     break
@@ -92,6 +95,7 @@ class TopicCopy:
 
     def _end_unit(self, changed: Mapping[int, int]) -> None:
         """Add the positions to the transaction; without one wait until the records are written. Raises ClientError."""
+        # Positions only after all records are written: a record that failed aborts the transaction, with its position.
         self._producer.flush()
         self._raise_failure()
         if self._transactional:
@@ -108,6 +112,7 @@ class TopicCopy:
         """
         from ottla.client import RefusedError
 
+        # After the commit at the target: a crash in between leaves an older position here, which decides nothing.
         offsets = {TopicPartition(self._plan.source, number): offset for number, offset in changed.items()}
         with suppress(RefusedError) if self._transactional else nullcontext():
             self._consumer.commit(offsets)
@@ -119,6 +124,7 @@ class TopicCopy:
         return {number: known[tp].offset if tp in known else self.positions[number] for number, tp in places}
 
     def _on_delivery(self, _metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        # Called in the sender's thread: it only notes, and the copying thread raises.
         if error is not None and self._failure is None:
             self._failure = error
 

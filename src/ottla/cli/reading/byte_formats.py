@@ -69,6 +69,7 @@ def _read_time(text: bytes) -> bytes:
         moment = datetime.fromisoformat(text[:80].decode())
     except ValueError:
         return _read_long(text)
+    # A time without a zone is UTC, as Kafka's tools read it; this machine's zone would make scripts differ.
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return _read_long(b"%d" % round(moment.timestamp() * 1000))
 

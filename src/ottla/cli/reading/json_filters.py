@@ -36,6 +36,7 @@ def json_filter(texts: Sequence[str]) -> Filter:
     def passes(record: Shown) -> bool:
         try:
             document = json.loads(record.value or b"")
+        # A value that is no JSON has no fields: it does not pass, and the next record is looked at.
         except (ValueError, RecursionError):
             return False
         return all(holds(document) for holds in conditions)
@@ -113,6 +114,7 @@ def _is_equal(found: Any, wanted: Any) -> bool:
 
 def _is_ordered(found: Any, wanted: Any) -> bool:
     """Whether two values can be compared: two numbers, or two texts."""
+    # In Python true is 1; in JSON it is no number.
     if isinstance(found, bool) or isinstance(wanted, bool):
         return False
     numbers = isinstance(found, int | float) and isinstance(wanted, int | float)

@@ -87,6 +87,7 @@ def _address_document(probe: BrokerProbe) -> dict[str, Json]:
 def read_health(config: ClientConfig) -> Health:
     """Probe the brokers, and look at all partitions. Raises ConfigError for addresses that are none."""
     probe = probe_brokers(config)
+    # Without an address there is nothing to ask; the probes say why.
     if not probe.answering:
         return Health(probe, None, None, tuple(_unanswered(probe)))
     with Cluster(reachable_config(config, probe)) as cluster:
@@ -94,6 +95,7 @@ def read_health(config: ClientConfig) -> Health:
             topics = Admin(cluster).list_topics(internal=True)
             found = list(_partition_problems(cluster, probe, topics))
         except ClientError as error:
+            # Brokers that answered the probe may still refuse this client, or have no leader for the request.
             unread = Problem("no_answer", "topics", str(error), error.next_step or NO_ANSWER_STEP)
             return Health(probe, None, None, (*_broker_problems(probe, ()), unread))
     partitions = [part for _, part in all_partitions(topics)]
@@ -116,6 +118,7 @@ def _broker_problems(probe: ClusterProbe, partitions: Sequence[PartitionView]) -
             role = "the controller, " if each.node_id == probe.view.controller_id else ""
             text = f"{role}does not answer: {each.error.cause}"
             yield Problem("dead_broker", f"broker {each.node_id}", text, each.error.next_step or NO_ANSWER_STEP)
+    # A broker that has left the cluster is not in its metadata, but in the assignments of its replicas.
     for node in sorted({node for part in partitions for node in part.replicas} - set(nodes)):
         held = sum(node in part.replicas for part in partitions)
         yield _problem("dead_broker", f"broker {node}", f"not in the cluster, and has {held} replicas")
@@ -126,6 +129,7 @@ def _broker_problems(probe: ClusterProbe, partitions: Sequence[PartitionView]) -
 
 def _partition_problems(cluster: Cluster, probe: ClusterProbe, topics: Sequence[TopicView]) -> Iterator[Problem]:
     """One problem for each partition, the worst that it has; a warning if only its leader is not the preferred one."""
+    # Settings are read only of topics that lack a replica: of a healthy cluster of any size none.
     behind = [name for name, part in all_partitions(topics) if len(part.isr) < len(part.replicas)]
     min_isr = min_isr_of(Admin(cluster), list(dict.fromkeys(behind)))
     adding = _added_replicas(cluster, probe) if behind else {}

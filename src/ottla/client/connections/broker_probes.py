@@ -85,6 +85,7 @@ def probe_brokers(config: ClientConfig, deadline: Deadline | None = None) -> Clu
     deadline = deadline or Deadline.after_ms(config.default_api_timeout_ms)
     config = with_short_timeouts(config)
     bootstrap = _visit_all(parse_addresses(config.bootstrap_servers), config, deadline)
+    # Reversed, so that the first address of the user decides where two know a broker differently.
     nodes = {node_id: node for probe in reversed(bootstrap) for node_id, node in probe.view.nodes.items()}
     # An address that was visited as a bootstrap address is not visited again.
     known = {_place(probe.address): probe for probe in bootstrap}
@@ -116,8 +117,10 @@ def with_short_timeouts(config: ClientConfig) -> ClientConfig:
 def _visit_all(addresses: Sequence[Address], config: ClientConfig, deadline: Deadline) -> list[BrokerProbe]:
     pool = ThreadPoolExecutor(_AT_ONCE, "ottla-probe")
     try:
+        # In the order of the addresses; each probe ends by itself, so that the slowest one bounds the whole.
         return list(pool.map(lambda address: probe_address(address, config, deadline), addresses))
     finally:
+        # After Ctrl-C nothing waits for connections that are being opened.
         pool.shutdown(wait=False, cancel_futures=True)
 
 

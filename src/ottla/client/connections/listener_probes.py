@@ -52,6 +52,8 @@ def identify_listener(probe: BrokerProbe, config: ClientConfig, deadline: Deadli
     it does not have, while brokers close a connection with anything else at once.
     """
     address = probe.address
+    # 1. HTTP: the answer begins with its name. 2. TLS: it answers with an alert, or completes a handshake.
+    # 3. Kafka: it closes the connection at once, since the request is no frame.
     begin = _answer_to_web_request(address, deadline)
     if begin == b"HTTP/":
         return Listener(Spoken.HTTP)

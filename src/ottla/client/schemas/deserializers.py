@@ -58,6 +58,7 @@ class SchemaDeserializer(RecordDeserializer):
         return value if self._from_dict is None else self._from_dict(value, ctx)
 
     def _find_decoder(self, name: int | str, ctx: SerializationContext | None) -> Decode:
+        # A schema of the writer may be read for several topics, and each may have a reader's schema of its own.
         key = (name, self._reader_subject(ctx))
         found = self._decoders.get(key)
         if found is None:
@@ -66,6 +67,7 @@ class SchemaDeserializer(RecordDeserializer):
                 found = self._make_decoder(writer, ctx)
             except InvalidSchema as error:
                 raise SerializationError(f"{_describe_part(ctx)}: schema {name} cannot be used: {error}") from error
+            # Bounded: a producer that registers a schema per record must not fill this process.
             if len(self._decoders) >= _DECODERS_MAX:
                 self._decoders.clear()
             self._decoders[key] = found
@@ -77,6 +79,7 @@ class SchemaDeserializer(RecordDeserializer):
         try:
             writer = registry.find_schema(name)
         except (RegistryRequestError, InvalidSchema) as error:
+            # An outage, or a refused user, is no fault of the record: it may be read later.
             if isinstance(error, RegistryRequestError) and error.code not in _MISSING:
                 raise
             raise SerializationError(
@@ -153,6 +156,7 @@ class AvroDeserializer(_TextDeserializer):
     def _make_decoder(self, writer: RegisteredSchema | None, ctx: SerializationContext | None) -> Decode:
         assert writer is not None
         parsed, reader = _parse_avro(writer), self._find_reader(ctx)
+        # Only the writer's schema matters here: it says how many bytes an item takes.
         refuse_empty_items(parsed)
         target = None if reader is None else _parse_avro(reader)
         return avro_decoder(parsed, target, return_record_name=self._return_record_name)

@@ -82,9 +82,11 @@ class SchemaSerializer(RecordSerializer):
             raise UsageError(
                 "the schema has no name, which its subject should have", "Name it, or use topic_subject_name_strategy"
             )
+        # Looked up without the lock first: after the first record of a subject no thread waits for another one.
         found = self._writers.get(subject)
         if found is None:
             with self._lock:
+                # Another thread may have asked the registry while this one waited.
                 found = self._writers.get(subject)
                 if found is None:
                     found = self._writers[subject] = self._make_writer(subject, ctx)
@@ -92,6 +94,8 @@ class SchemaSerializer(RecordSerializer):
 
     def _make_writer(self, subject: str, ctx: SerializationContext | None) -> _Writer:
         if self._settings["use.latest.version"]:
+            # 1. The latest version, whatever schema was given. 2. The given schema, registered. 3. The same, looked up:
+            #    with `auto.register.schemas` off, an unknown schema is an error of the record.
             version, latest = self._registry.find_latest(subject)
             return _Writer(self._schema_id(version), self._latest_encoder(subject, latest))
         schema, normalize = self._own_schema(ctx), self._settings["normalize.schemas"]
@@ -145,6 +149,7 @@ class TextSerializer(SchemaSerializer):
                 raise UsageError("a serializer without a schema", "Give a schema, or set use.latest.version")
             self._encode_own: Encode | None = None
         else:
+            # Compiled now, so that a schema that is wrong fails where the serializer is made, not at the first record.
             texts = self._registry.find_references(self._schema.references)
             self._encode_own = self._make_encoder(RegisteredSchema(self._schema.schema_str, self._type, texts))
         self._name = None if self._schema is None else self._find_name(self._schema.schema_str)
@@ -161,6 +166,7 @@ class TextSerializer(SchemaSerializer):
         return self._encode_own
 
     def _latest_encoder(self, subject: str, latest: RegisteredSchema) -> Encode:
+        # A subject whose type was changed: its schemas are of no use to this serializer.
         if latest.type != self._type:
             raise SerializationError(
                 f"the latest schema of {subject} is of type {latest.type}, not {self._type}",
@@ -230,6 +236,7 @@ class JSONSerializer(TextSerializer):
 
     def _make_encoder(self, schema: RegisteredSchema) -> Encode:
         check_value = json_validator(schema.text, dict(schema.references))
+        # Parsed above in any case: a schema that is wrong is refused, though its values are not compared.
         if not self._settings["validate"]:
             return encode_json
 

@@ -27,6 +27,7 @@ def flatten_program(program: Program) -> tuple[Ints, Ints]:
     Steps that fill nulls are left out, and jumps are followed once, here.
     """
 
+    # Rows of zeros are nulls already, so that nothing has to be filled, and a jump costs nothing at run time.
     def follow(address: int) -> int:
         while program.code[address][0] in (Step.FILL, Step.JUMP):
             address = program.code[address][3] if program.code[address][0] == Step.JUMP else address + 1
@@ -42,6 +43,7 @@ def flatten_program(program: Program) -> tuple[Ints, Ints]:
 @inlined
 def read_short_varint(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
     """As `read_varint`, which it calls for varints of more than two bytes."""
+    # One or two bytes are nearly all varints of real records: small numbers, lengths, branches of unions.
     if pos < stop and data[pos] < 0x80:
         first: int = int64(data[pos])
         return (first >> 1) ^ -(first & 1), pos + 1
@@ -54,6 +56,7 @@ def read_short_varint(data: Bytes, pos: int, stop: int) -> tuple[int, int]:
 @inlined
 def is_text(data: Bytes, pos: int, stop: int) -> bool:
     """Whether bytes are UTF-8. Most texts are ASCII: no byte has its highest bit."""
+    # Without a branch in the loop, so that it is compiled to instructions over many bytes.
     every: int = uint64(0)
     for at in range(pos, stop):
         every |= data[at]
@@ -88,6 +91,7 @@ def read_flat_value(step: int, argument: int, data: Bytes, pos: int, stop: int) 
     """The slot of a value without a length, and the position after it; -1: it is not one of this step."""
     if step in (_LONG, _INT, _ENUM):
         value, pos = read_short_varint(data, pos, stop)
+        # A long has no bounds besides 64 bits; an int and an enum are checked, because their columns are narrower.
         low, high = -(2**31) if step == _INT else 0, argument if step == _ENUM else 2**31
         return value, pos if step == _LONG or low <= value < high else int64(-1)
     if step == _DOUBLE:
@@ -117,6 +121,7 @@ def run_flat_program(
             step, column, argument = code[address, 0], code[address, 1], code[address, 2]
             if step == _END:
                 break
+            # The branch decides which step is next; the columns of other branches stay nulls.
             if step == _UNION:
                 value, pos = read_short_varint(data, pos, stop)
                 if pos < 0 or not 0 <= value < argument:
@@ -130,6 +135,7 @@ def run_flat_program(
                 slots[column, row], pos = read_flat_value(step, argument, data, pos, stop)
             valid[column, row] = step != _NULL
             address = code[address, 3]
+        # Bytes were missing, or some are left. What was filled so far is taken back, or it would show as a value.
         if pos != stop:
             bad[row] = 1
             for column in range(slots.shape[0]):

@@ -91,6 +91,7 @@ class Shapes:
 
     def count_values(self, count: int) -> None:
         """Refuse what would take too much memory, before it does. Raises TooManyValues."""
+        # Counted before the arrays are made: a payload of two bytes may have a list of many empty messages.
         self._values += count
         if self._values > VALUES_MAX:
             raise TooManyValues(f"the payloads have more than {VALUES_MAX:,} values: decode fewer at a time")
@@ -100,6 +101,7 @@ class Shapes:
 
         Raises InvalidSchema: it contains itself, or has too many columns or levels.
         """
+        # Arrow's types are finite: a message in itself would have columns without end.
         if message.full_name in above:
             raise InvalidSchema(f"{message.full_name} contains itself: such messages have no columns")
         if len(above) == MAX_DEPTH:
@@ -141,6 +143,7 @@ class Shapes:
 
     def _map_shape(self, key: Shape, value: Shape) -> Shape:
         def make(values: Values) -> pa.Array:
+            # The same offsets for keys and values: entries are pairs.
             offsets = self._offsets_of(values, 1 + value.columns)
             pairs = [pair for each in values for pair in each.items()]
             keys, items = key.make([each for each, _ in pairs]), value.make([each for _, each in pairs])
@@ -176,6 +179,7 @@ def _struct_maker(
 ) -> Callable[[Values], pa.Array]:
     def make(messages: Values) -> pa.Array:
         is_null = [each is None for each in messages]
+        # A message that is missing is read as an empty one, and its struct is null; its fields are not seen.
         mask = pa.array(is_null) if any(is_null) else None
         if mask is not None:
             messages = [empty if each is None else each for each in messages]
@@ -189,6 +193,7 @@ def _scalar_shape(kind: pa.DataType) -> Shape:
     signed = _SIGNED.get(kind)
     if signed is None:
         return Shape(kind, lambda values: pa.array(values, kind), 1)
+    # The same bits, as Spark, which has no unsigned types, reads them.
     return Shape(signed, lambda values: pa.array(values, kind).view(signed), 1)
 
 

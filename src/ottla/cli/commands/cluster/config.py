@@ -121,6 +121,7 @@ def diff(one: str, other: str, output: str) -> None:
     with connect_cluster() as cluster:
         found = entities.read_settings(cluster, pair)
     left, right = ({each.name: each for each in found[resource]} for resource in pair)
+    # Secrets come without a value, so that two different ones would look equal.
     hidden = sorted(key for key in {**left, **right} if _is_hidden(left.get(key)) or _is_hidden(right.get(key)))
     if hidden:
         print_note(f"not compared, because brokers do not show them: {', '.join(hidden)}")
@@ -144,6 +145,7 @@ def _alter(
         if check_keys:
             entities.require_keys(resource, keys, entities.known_keys(cluster, resource))
         results = Admin(cluster).alter_configs({resource: changes}, validate_only=dry_run)
+    # Before anything is printed: a change that was refused has no line that says `altered`.
     entities.changed_error(resource, results[resource])
     name = entities.entity_text(resource)
     if output == "table":

@@ -99,6 +99,7 @@ def _run_copy(
         producer.init_transactions()
         known = positions_at_target(writing, plan)
     else:
+        # At least once: the source's own group has the positions, committed after the records were written.
         found = consumer.committed(plan.source_partitions())
         known = {tp.partition: position.offset for tp, position in found.items() if position is not None}
     began = seek_positions(consumer, plan, known)
@@ -135,6 +136,7 @@ def _create_target(reading: Cluster, writing: Cluster, source: str, target: str)
 
     found = reading.topic(source)
     described = Admin(writing).describe_topics([target])[target]
+    # It exists, or it cannot be known: the copy itself will name the error.
     if not isinstance(described, RefusedError) or described.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return
     new = NewTopic(target, max(found.partitions) + 1, -1, _own_settings(reading, found))
