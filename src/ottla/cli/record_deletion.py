@@ -51,6 +51,7 @@ def read_offset_file(path: str) -> dict[TopicPartition, Bound]:
     """The bounds in the file of kafka-delete-records; its offset -1 is the end. Raises click.UsageError, OSError."""
     try:
         document = json.loads(read_text(path))
+        # Kafka's tool has had one version, and takes a file without it.
         if document.get("version", 1) != 1:
             raise ValueError(f"version {document['version']!r} is not 1")
         found = [_parse_row(each) for each in document["partitions"]]
@@ -84,6 +85,7 @@ def plan_deletions(admin: Admin, bounds: Mapping[TopicPartition, Bound]) -> list
     from ottla.client.errors import values_of
 
     starts = values_of(admin.list_offsets(dict.fromkeys(bounds, EARLIEST)))
+    # Times and ends have to be asked for; numbers are taken as they are.
     searched = {tp: bound for tp, bound in bounds.items() if bound.base is not Base.ZERO}
     targets = reset_targets(admin, searched, {}, None) if searched else {}
     return [Deletion(tp, starts[tp].offset, targets.get(tp, bound.number)) for tp, bound in sorted(bounds.items())]

@@ -136,6 +136,7 @@ class StateReader:
     def _own_settings(self, resource: Resource, entries: Sequence[ConfigEntry]) -> dict[str, str | None]:
         default = resource == Resource(ResourceType.BROKER, "")
         source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG if default else _SET[resource.kind]
+        # Only what was set for this resource: what it inherits is set elsewhere, or is a default.
         own = {each.name: each.value for each in entries if each.source is source}
         self.notes += [f"{key} of {resource} is secret" for key, value in own.items() if value is None]
         return own

@@ -110,6 +110,7 @@ class _YamlTree:
         import yaml
 
         self._yaml = yaml
+        # libyaml where PyYAML was built with it: the same events, in less time.
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         self._events: Iterator[Any] = yaml.parse(text, Loader=loader)
         self._left = NODES_MAX
@@ -133,6 +134,7 @@ class _YamlTree:
         # Nine lines of aliases can stand for a billion values.
         if isinstance(event, self._yaml.AliasEvent):
             raise _bad_file("aliases are not read: write the value out", line)
+        # A tag asks for a type of the reader's language; none of a description needs one.
         if event.tag is not None and event.tag != "!":
             raise _bad_file(f"the tag {event.tag[:50]!r} is not read", line)
         if isinstance(event, self._yaml.ScalarEvent):
@@ -159,6 +161,7 @@ class _YamlTree:
 
 def _scalar(text: str) -> object:
     """A plain scalar by the core schema of YAML 1.2: `yes`, `on` and `12:30` are text."""
+    # YAML 1.1, which PyYAML implements, would make a boolean of the topic `no`.
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
     if _INTEGER.fullmatch(text):

@@ -114,6 +114,7 @@ class TopicCopy:
 
         # After the commit at the target: a crash in between leaves an older position here, which decides nothing.
         offsets = {TopicPartition(self._plan.source, number): offset for number, offset in changed.items()}
+        # With transactions this is only for the eye; without, it is the position itself.
         with suppress(RefusedError) if self._transactional else nullcontext():
             self._consumer.commit(offsets)
 

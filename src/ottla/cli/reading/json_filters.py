@@ -69,6 +69,7 @@ def _parse_path(text: str) -> tuple[list[str | int], int]:
 def _find_field(document: Any, steps: Sequence[str | int]) -> Any:
     for step in steps:
         if isinstance(step, int):
+            # Negative indexes count from the end, as in jq.
             inside = isinstance(document, list) and -len(document) <= step < len(document)
         else:
             inside = isinstance(document, dict) and step in document

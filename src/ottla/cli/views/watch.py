@@ -41,6 +41,7 @@ def watch_view(watch_s: float | None, read: Callable[[], T], write: Callable[[T]
         return
     while True:
         try:
+            # Read before the screen is cleared, so that it is never empty while brokers are slow.
             state = read()
             _begin_round()
             write(state)
@@ -48,6 +49,7 @@ def watch_view(watch_s: float | None, read: Callable[[], T], write: Callable[[T]
             pass
         except (ClientError, OSError, click.ClickException) as error:
             _print_or_raise(error)
+        # Between rounds, not from their beginning: slow brokers are not asked more often.
         time.sleep(watch_s)
 
 
@@ -62,6 +64,7 @@ def _print_or_raise(error: Exception) -> None:
     """Print an error that may pass. Raises others: wrong usage, a closed pipe."""
     from ottla.cli.explain import exit_code, print_error
 
+    # A closed pipe and wrong usage do not pass: they would be printed for ever.
     if isinstance(error, BrokenPipeError) or exit_code(error) == 2:
         raise error
     print_error(error)

@@ -203,6 +203,7 @@ def _parse_avro(schema: RegisteredSchema) -> AvroSchema:
 def _read_frame(data: bytes, ctx: SerializationContext | None) -> Framed:
     headers = () if ctx is None else header_pairs(ctx.headers)
     framed = read_framing(data, headers, is_key=ctx is not None and ctx.field == MessageField.KEY)
+    # The first bytes are shown: they tell plain JSON, or another registry's frame, at a glance.
     if framed is None:
         raise SerializationError(
             f"{_describe_part(ctx)} is not framed with the id of a schema: its {len(data)} bytes begin with "

@@ -31,6 +31,7 @@ class SchemaId(NamedTuple):
 
     def guid_to_bytes(self) -> bytes:
         """The value of the header. Raises SerializationError: the registry gave no guid."""
+        # Older registries have no guids, and no client would read an id in a header.
         if self.guid is None:
             raise SerializationError(
                 f"the registry gave no guid for schema {self.id}, so a header cannot name it",
@@ -71,6 +72,7 @@ def header_schema_id_serializer(payload: bytes, ctx: SerializationContext | None
     """
     context = _context_of(ctx)
     name = KEY_HEADER if context.field == MessageField.KEY else VALUE_HEADER
+    # As confluent-kafka takes headers: a dictionary, or a list of pairs.
     if isinstance(context.headers, dict):
         context.headers[name] = schema_id.guid_to_bytes()
     elif isinstance(context.headers, list):

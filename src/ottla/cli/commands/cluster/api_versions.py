@@ -51,6 +51,7 @@ def api_versions(ids: tuple[int, ...], output: str) -> None:
     from ottla.client.settings import ClientConfig
 
     probe = probe_brokers(ClientConfig.from_mapping(client_settings()))
+    # Nothing can be shown: the error of the first address is that of any other command.
     if not probe.answering:
         error = probe.bootstrap[0].error
         assert error is not None
@@ -116,6 +117,7 @@ def _used_version(key: int, low: int, high: int) -> int | None:
     from ottla.wire.apis import API_TABLE
 
     api = API_TABLE.get(key)
+    # The ranges of both sides must overlap; the highest common version is used, as KIP-35 has it.
     if api is None or min(high, api.max_version) < max(low, api.min_version):
         return None
     return min(high, api.max_version)

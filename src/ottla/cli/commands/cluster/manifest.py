@@ -91,6 +91,7 @@ def apply(file: str, prune: tuple[str, ...], set_passwords: bool, throttle: int,
     """
     with connect_cluster() as cluster:
         changes, runner = _make_plan(cluster, file, prune, set_passwords=set_passwords, throttle=throttle)
+        # A script gets the changes with their states, after they were made; a person sees them before the question.
         if output == "text" or not changes:
             _write_plan(output, changes)
         if changes:
@@ -114,6 +115,7 @@ def _make_plan(
     plan = plan_changes(present, wanted, prune, live_brokers=reader.live_brokers, set_passwords=set_passwords)
     _refuse_problems(file, plan.problems)
     runner = ChangeRunner(cluster, throttle, option_value("timeout_s", _PATIENCE_S))
+    # The brokers' own checks come after those of the file: they need requests, and know the limits.
     refused = runner.check_changes(plan.changes)
     _refuse_problems(file, [each._replace(line=wanted.line_of(each.path)) for each in refused])
     return plan.changes, runner
@@ -124,6 +126,7 @@ def _read_file(file: str) -> ClusterState:
     from ottla.cli.manifest.tree import BYTES_MAX, BadFile, parse_text
 
     if file == "-":
+        # One byte more than is allowed: enough to know that a file is too large, without reading it.
         content = sys.stdin.buffer.read(BYTES_MAX + 1)
     else:
         with open(file, "rb") as opened:
@@ -208,6 +211,7 @@ def _report_rest(output: str, changes: Sequence[Change], done: int) -> None:
         for number, change in enumerate(changes[done:]):
             click.echo(f"{'unknown' if number == 0 else 'not done'}: {change.describe_change()}", err=True)
         return
+    # Of the one that failed or was interrupted only the broker knows whether it took effect.
     states = ["done"] * done + ["unknown", *["not done"] * len(changes)]
     rows = [{**change_document(change), "state": state} for change, state in zip(changes, states, strict=False)]
     (write_json if output == "json" else write_jsonl)(rows)
