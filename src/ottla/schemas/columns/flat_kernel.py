@@ -135,7 +135,7 @@ def run_flat_program(
                 slots[column, row], pos = read_flat_value(step, argument, data, pos, stop)
             valid[column, row] = step != _NULL
             address = code[address, 3]
-        # Bytes were missing, or some are left. What was filled so far is taken back, or it would show as a value.
+        # Bytes were missing, or some are left. The values read so far are taken back, or they would be shown.
         if pos != stop:
             bad[row] = 1
             for column in range(slots.shape[0]):
