@@ -82,13 +82,13 @@ def test_groups_and_the_list_of_what_has_settings(ottla) -> None:
 
 
 def test_a_dry_run_lets_the_broker_judge_and_changes_nothing(ottla) -> None:
-    assert ottla("topic", "create", "dry", "-c", "retention.ms=9").exit_code == 0
-    fine = ottla("config", "set", "topic/dry", "retention.ms=5", "--dry-run", "-o", "json")
-    assert json.loads(fine.stdout) == {"entity": "topic/dry", "keys": ["retention.ms"], "dry_run": True}
-    assert ottla("config", "unset", "topic/dry", "retention.ms", "--dry-run").exit_code == 0
-    wrong = ottla("config", "set", "topic/dry", "retention.ms=soon", "--dry-run", "-o", "json")
+    assert ottla("topic", "create", "set-dry", "-c", "retention.ms=9").exit_code == 0
+    fine = ottla("config", "set", "topic/set-dry", "retention.ms=5", "--dry-run", "-o", "json")
+    assert json.loads(fine.stdout) == {"entity": "topic/set-dry", "keys": ["retention.ms"], "dry_run": True}
+    assert ottla("config", "unset", "topic/set-dry", "retention.ms", "--dry-run").exit_code == 0
+    wrong = ottla("config", "set", "topic/set-dry", "retention.ms=soon", "--dry-run", "-o", "json")
     assert (wrong.exit_code, json.loads(wrong.stderr)["error"]["code"]) == (1, "INVALID_CONFIG")
-    assert ottla("config", "get", "topic/dry", "retention.ms").stdout == "9\n"
+    assert ottla("config", "get", "topic/set-dry", "retention.ms").stdout == "9\n"
 
 
 def test_differences_have_an_exit_code(ottla) -> None:
