@@ -87,9 +87,10 @@ class TopicCopy:
 
     def _resume_reading(self) -> Mapping[TopicPartition, int]:
         """Continue from the table's offsets; returns the ends of the partitions."""
+        # The table before the log: another writer may add to both, and offsets past an older end would look lost.
+        self._saved = self._writer.read_offsets()
         partitions = self._consumer.partitions_for_topic(self._topic)
         starts, ends = self._consumer.beginning_offsets(partitions), self._consumer.end_offsets(partitions)
-        self._saved = self._writer.read_offsets()
         known: Mapping[int, int] = {}
         if self._saved is not None:
             known = self._saved.next_offsets

@@ -121,10 +121,10 @@ def _stop_signals() -> Iterator[list[int]]:
     """The signals that asked the command to stop, as they come in."""
     received: list[int] = []
 
-    def note(number: int, _frame: object) -> None:
+    def note_signal(number: int, _frame: object) -> None:
         received.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, note_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield received
     finally:
