@@ -67,10 +67,11 @@ class Client:
             code = self._process.wait(wait_s)
         except subprocess.TimeoutExpired:
             self.kill()
-            return f"{self.name} did not end within {wait_s:.0f} s: {self.counts()} {self._errors()}"
-        return f"{self.name} ended with exit code {code}: {self._errors()}" if code else None
+            return f"{self.name} did not end within {wait_s:.0f} s: {self.counts()} {self.printed_errors()}"
+        return f"{self.name} ended with exit code {code}: {self.printed_errors()}" if code else None
 
-    def _errors(self) -> str:
+    def printed_errors(self) -> str:
+        """The end of its standard error."""
         return self.errors.read_text(errors="replace")[-1_000:].strip()
 
     @property

@@ -172,7 +172,11 @@ class Run:
     def _judge(self) -> list[str]:
         fates = {number: client.out.read_bytes() for number, client in self.clients.producers.items()}
         final = read_notes(self.arena.directory / "consumer-last.out")
-        complaints = judge_log(fates, final, PARTITIONS)
+        # Records wait ten minutes for their acknowledgement, so one that failed was refused for good, or a broker said
+        # that its topic does not exist.
+        refused = [client for client in self.clients.producers.values() if (client.counts() or [0, 0, 0])[2]]
+        complaints = [f"{client.name}: records failed: {client.printed_errors()}" for client in refused]
+        complaints += judge_log(fates, final, PARTITIONS)
         for client in self.clients.consumers:
             complaints += judge_reader(client.name, read_notes(client.out), final, PARTITIONS)
         self.journal.note("judged", records=len(final), complaints=len(complaints))

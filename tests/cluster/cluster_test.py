@@ -428,10 +428,19 @@ def test_many_removed_topics_are_one_change_of_the_image(node):
         create(node, f"t{number}")
     told, before = [], node.cluster.image
     node.cluster._on_change = told.append
-    node.cluster.retain_topics(["t3"])
+    node.cluster.retain_topics(["t3"], before)
     after = node.cluster.image
     assert [delta.deleted for delta in told] == [("t0", "t1", "t2", "t4")]
     assert (after.epoch, list(after.topics)) == (before.epoch + 1, ["t3"])
     assert after.names_by_id == {after.topics["t3"].topic_id: "t3"}
-    node.cluster.retain_topics(["t3"])
+    node.cluster.retain_topics(["t3"], after)
     assert node.cluster.image is after
+
+
+def test_a_topic_that_came_while_the_names_were_read_stays(node):
+    create(node, "t0")
+    create(node, "t1")
+    before = node.cluster.image
+    create(node, "t2")
+    node.cluster.retain_topics(["t0"], before)
+    assert list(node.cluster.image.topics) == ["t0", "t2"]

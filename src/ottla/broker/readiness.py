@@ -5,7 +5,7 @@ Zone: deterministic. Compares the image with the applied orders, and remembers t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from ottla.cluster.image import NO_LEADER, ClusterImage, PartitionImage
 from ottla.types import TopicPartition
@@ -40,17 +40,23 @@ class Readiness:
             self._applied.pop(topic, None)
             self._unseen.pop(topic, None)
 
-    def is_complete(self, image: ClusterImage, expected: Sequence[str]) -> bool:
+    def lacks_topics(self, image: ClusterImage, expected: Iterable[str]) -> bool:
+        """Whether the image is older than the broker's registration, or lacks topics or partitions that exist."""
+        # An image without this broker does not show what the broker will be assigned.
+        return self._node_id not in image.brokers or self._find_unseen(image, expected) is not None
+
+    def is_complete(self, image: ClusterImage, expected: Iterable[str]) -> bool:
         """Whether nothing is missing. `expected`: the topics that existed when the broker joined."""
-        # An image without this broker is older than its registration: it does not show what the broker will be
-        # assigned.
         if self._node_id not in image.brokers or self._still_missing(image):
             return False
-        self.missing = self._not_shown(image) or next((name for name in expected if name not in image.topics), None)
+        self.missing = self._find_unseen(image, expected)
         if self.missing is None:
             self._missing = self._find_image(image)
             self.missing = None if self._missing is None else str(self._missing)
         return self.missing is None
+
+    def _find_unseen(self, image: ClusterImage, expected: Iterable[str]) -> str | None:
+        return self._not_shown(image) or next((name for name in expected if name not in image.topics), None)
 
     def _not_shown(self, image: ClusterImage) -> str | None:
         """A partition that was ordered and is not in the image yet: large topics arrive in pieces."""

@@ -16,6 +16,7 @@ from ottla.broker.startup import Startup
 from ottla.changes import changes_state
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.controller.controller_election import ControllerElector
+from ottla.cluster.store.watches import WatchedStore
 from ottla.purgatory.purgatory import Purgatory
 from ottla.wire.apis import ApiKey
 
@@ -24,7 +25,8 @@ READY_MS: Final = 2000
 """A broker that knows its controller is ready when nothing new has arrived for this time: missing partitions may stay
 missing for long."""
 READY_AT_MOST_MS: Final = 60_000
-"""After this time the broker is ready in any case, and serves what it has."""
+"""After this time the broker is ready in any case, and serves what it has. So long it waits for topics that exist, and
+for its own registration, to appear in the image: clients take a topic that Metadata lacks for one that was deleted."""
 
 
 class ReadyCheck:
@@ -33,6 +35,7 @@ class ReadyCheck:
     def __init__(
         self,
         cluster: Cluster,
+        store: WatchedStore,
         seat: ControllerElector,
         startup: Startup,
         dispatch: Dispatch,
@@ -47,6 +50,7 @@ class ReadyCheck:
         """Compiles codecs, one pair per step, once the broker is ready."""
         self.readiness = Readiness(cluster.node_id)
         self._cluster = cluster
+        self._store = store
         self._elector = seat
         self._startup = startup
         self._dispatch = dispatch
@@ -104,9 +108,12 @@ class ReadyCheck:
         return self._cluster.image.epoch + self.readiness.applied_orders
 
     def _check_ready_late(self, heard: int, waited_ms: int) -> None:
-        """Wait on while messages arrive, or while this broker's own controller starts; then become ready."""
-        news = self._message_count
-        if (news > heard or not self._elector.is_settled) and waited_ms < READY_AT_MOST_MS:
+        """Wait on while messages arrive, while topics are missing, or while this broker's own controller starts; then
+        become ready."""
+        cluster, news = self._cluster, self._message_count
+        cluster.expected_topics.recheck_first(self._store)
+        lacks_topics = self.readiness.lacks_topics(cluster.image, cluster.expected_topics)
+        if (news > heard or lacks_topics or not self._elector.is_settled) and waited_ms < READY_AT_MOST_MS:
             self._purgatory.look_after(READY_MS, lambda: self._check_ready_late(news, waited_ms + READY_MS))
         else:
             self.check_ready(at_last=True)
@@ -118,4 +125,5 @@ class ReadyCheck:
         if self.readiness.is_complete(image, self._cluster.expected_topics):
             self._startup.claim_blank_dirs(image.cluster_id)
         else:
+            self._cluster.expected_topics.recheck_first(self._store)
             self._purgatory.look_after(READY_MS, self._claim_blank_dirs)

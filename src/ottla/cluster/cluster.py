@@ -15,6 +15,7 @@ from typing import Final
 from ottla.changes import changes_state
 from ottla.cluster.configs import Layers, resolve_topic, retention_guards, usable_layers
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Delta, PartitionImage, TopicImage
+from ottla.cluster.store.expected_topics import ExpectedTopics
 from ottla.cluster.topic_bytes import KeptTopics
 from ottla.cluster.updates import apply_request
 from ottla.config.broker import BrokerConfig
@@ -46,8 +47,7 @@ class Cluster:
         self.topic_defaults = config.topic_defaults
         self.me = BrokerImage(config.node_id, (), config.broker_rack, -1)
         """This broker as it is registered; epoch -1 while it is not."""
-        self.expected_topics: tuple[str, ...] = ()
-        """Topics that existed when this broker joined."""
+        self.expected_topics = ExpectedTopics()
         self.kept_topics = KeptTopics()
         self._static = config
         self._purgatory = purgatory
@@ -178,7 +178,7 @@ class Cluster:
 
     def set_identity(self, cluster_id: str, endpoints: Sequence[Endpoint], topics: Sequence[str]) -> None:
         """Record the cluster's id, this broker's endpoints, and the topics that exist."""
-        self.expected_topics = tuple(topics)
+        self.expected_topics.expect_topics(topics)
         self.image = replace(self.image, epoch=self.image.epoch + 1, cluster_id=cluster_id)
         self.me = self.me._replace(endpoints=tuple(endpoints))
 
@@ -200,9 +200,15 @@ class Cluster:
         self._change_image(image, delta)
 
     @changes_state
-    def retain_topics(self, names: Collection[str]) -> None:
-        """Remove all topics but these: the others were deleted while this broker received no updates."""
-        gone = tuple(name for name in self.image.topics if name not in names)
+    def retain_topics(self, names: Collection[str], before: ClusterImage) -> None:
+        """Remove all topics but these: the others were deleted while this broker received no updates.
+
+        `before`: the image when the names were read. Topics that came since are not among the names, and stay.
+        """
+        topics = self.image.topics
+        gone = tuple(
+            name for name, topic in before.topics.items() if name not in names and topics.get(name) in (None, topic)
+        )
         for name in gone:
             self._overrides.pop(name, None)
         if gone:
@@ -230,6 +236,7 @@ class Cluster:
 
     def _change_image(self, image: ClusterImage, delta: Delta) -> None:
         self.image = image
+        self.expected_topics.on_topics((*delta.deleted, *delta.changed))
         # The caches first, because the callbacks may answer requests. The waiting operations last: they find the roles
         # and settings that follow from the new image.
         self.kept_topics.forget_topics((*delta.deleted, *delta.changed), image.topics)

@@ -15,6 +15,7 @@ from typing import Final
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.configs import KEEP_ALL, retention_guards, usable_overrides
 from ottla.cluster.entities.entity_reader import EntityReader
+from ottla.cluster.image import ClusterImage
 from ottla.cluster.store.layout import (
     DEFAULT_ENTITY,
     DELETE_TOPICS,
@@ -130,7 +131,8 @@ class ConfigChanges:
 
     def refresh_topics(self) -> None:
         """Forget topics that were deleted while this broker was not registered: no UpdateMetadata reports those."""
-        run_workflow(self._store, self._read_topic_names(), self._on_topic_names)
+        before = self._cluster.image
+        run_workflow(self._store, self._read_topic_names(), lambda outcome: self._on_topic_names(before, outcome))
 
     def _read_topic_names(self) -> Workflow[dict[str, None]]:
         yield from submit_multi(_LANE, [Op("check", TOPICS)])  # as in `_read_topics`
@@ -138,9 +140,9 @@ class ConfigChanges:
         going = set((yield from read_children(DELETE_TOPICS)))
         return {name: None for name in names if name not in going}
 
-    def _on_topic_names(self, outcome: dict[str, None] | Failure | ApiError) -> None:
+    def _on_topic_names(self, before: ClusterImage, outcome: dict[str, None] | Failure | ApiError) -> None:
         if isinstance(outcome, dict):
-            self._cluster.retain_topics(outcome)
+            self._cluster.retain_topics(outcome, before)
         else:
             self._purgatory.look_after(AGAIN_MS, self.refresh_topics)
 

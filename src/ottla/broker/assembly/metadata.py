@@ -9,6 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.broker.assembly.foundation import Foundation
+from ottla.broker.listener import BrokerListener
+from ottla.broker.ready_check import ReadyCheck
+from ottla.broker.startup import Startup
 from ottla.broker.stores import Stores
 from ottla.cluster.acls.acl_store import AclStore
 from ottla.cluster.config_changes import ConfigChanges
@@ -91,6 +94,14 @@ def build_membership(base: Foundation, metadata: MetadataWing, steps: Membership
     return Membership(
         base.cluster, metadata.changes, metadata.seat, store, fence, base.purgatory, clock, entropy, steps
     )
+
+
+def build_ready_check(
+    base: Foundation, metadata: MetadataWing, startup: Startup, listener: BrokerListener
+) -> ReadyCheck:
+    """Create the object that decides when the broker serves clients."""
+    store = metadata.stores.watched
+    return ReadyCheck(base.cluster, store, metadata.seat, startup, base.dispatch, base.purgatory, listener)
 
 
 def build_shutdown(base: Foundation, metadata: MetadataWing, membership: Membership) -> ControlledShutdown:

@@ -11,7 +11,7 @@ from ottla.broker.assembly.forward import Forward
 from ottla.broker.assembly.foundation import lay_foundation
 from ottla.broker.assembly.groups import build_groups
 from ottla.broker.assembly.login import new_users
-from ottla.broker.assembly.metadata import build_membership, build_metadata, build_shutdown
+from ottla.broker.assembly.metadata import build_membership, build_metadata, build_ready_check, build_shutdown
 from ottla.broker.assembly.metrics import build_metrics
 from ottla.broker.assembly.replication import build_replicas
 from ottla.broker.assembly.transactions import build_transactions
@@ -19,7 +19,6 @@ from ottla.broker.broker import Broker, Wings
 from ottla.broker.cluster_changes import ClusterChanges
 from ottla.broker.coordination.coordinators import BrokerCoordinators
 from ottla.broker.listener import BrokerListener
-from ottla.broker.ready_check import ReadyCheck
 from ottla.broker.startup import Startup
 from ottla.cluster.image import Delta
 from ottla.config.broker import BrokerConfig
@@ -51,7 +50,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     startup = Startup(config, base.cluster, base.logs, replicas, metadata.stores.is_own, listener)
     membership = build_membership(base, metadata, startup.membership_steps())
     on_session.bind(membership.on_session)
-    ready_check = ReadyCheck(base.cluster, seat, startup, base.dispatch, base.purgatory, listener)
+    ready_check = build_ready_check(base, metadata, startup, listener)
     changes = ClusterChanges(base.cluster, seat, base.logs, replicas, coordinators, ready_check, listener)
     on_change.bind(changes.on_change)
 

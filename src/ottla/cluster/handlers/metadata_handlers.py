@@ -84,7 +84,9 @@ class MetadataHandlers:
         2. Many topics are missing, or the request is handled in parts. The response does not wait: topics whose
            creation has begun have LEADER_NOT_AVAILABLE, others UNKNOWN_TOPIC_OR_PARTITION. Clients retry after both.
         3. Few topics are missing: the response waits for their creation.
-        4. No topic is missing.
+        4. The image lacks a topic that existed when this broker joined: it has LEADER_NOT_AVAILABLE, because clients
+           would discard the partitions of a topic that is UNKNOWN_TOPIC_OR_PARTITION.
+        5. No topic is missing.
         """
         names = _wanted_names(context.api_version, request)
         denied = context.denied_names(Operation.DESCRIBE, ResourceType.TOPIC, names or ())
@@ -106,7 +108,9 @@ class MetadataHandlers:
     def _find_or_create(
         self, context: Context, request: MetadataRequest, names: list[str] | None, denied: AbstractSet[str]
     ) -> _Answer | None:
-        refused = dict.fromkeys(denied, _DENIED)
+        expected = self._cluster.expected_topics
+        refused = {name: ErrorCode.LEADER_NOT_AVAILABLE for name in names or () if name in expected}
+        refused.update(dict.fromkeys(denied, _DENIED))
         missing = self._missing_topics(names, context.api_version, request) if names else []
         if context.rights is not None and missing:
             missing = _creatable_topics(context, missing, refused)
@@ -137,8 +141,8 @@ class MetadataHandlers:
             return []
         if version >= 4 and not request.allow_auto_topic_creation:
             return []
-        topics = self._cluster.image.topics
-        return [name for name in names if name not in topics and is_valid_name(name)]
+        topics, expected = self._cluster.image.topics, self._cluster.expected_topics
+        return [name for name in names if name not in topics and name not in expected and is_valid_name(name)]
 
     def _send_response(
         self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
