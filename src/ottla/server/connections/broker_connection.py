@@ -1,8 +1,8 @@
 """The connection to one other broker: sends requests, receives answers in the order of the requests.
 
-Zone: real. Opened on use, and opened again after it broke. A Kafka broker answers the requests of a connection in their
-order, so an answer belongs to the oldest outstanding call. When the deadline of a call passes, the connection is
-closed: the late answer would be taken for the answer to the next call.
+Zone: real. Opened on use, and opened again after it broke, or before the other broker ends it (KIP-368). A Kafka broker
+answers the requests of a connection in their order, so an answer belongs to the oldest outstanding call. When the
+deadline of a call passes, the connection is closed: the late answer would be taken for the answer to the next call.
 
 A large answer (a replica's fetch) is received straight into a buffer of its own, which goes back to the pool when
 `done` has returned; small ones are cut from the buffer that all connections share.
@@ -32,6 +32,8 @@ SETUP_S: Final = 2.0
 AT_ONCE: Final = 16 * 1024 * 1024
 """An answer up to this size gets its whole buffer when it begins; a larger one `GROWTH` times the bytes received."""
 GROWTH: Final = 4
+RENEWED_AT: Final = 0.85
+"""The part of a connection's lifetime after which the next call opens another one."""
 
 _size_of = struct.Struct(">i").pack
 _size_at = struct.Struct(">i").unpack_from
@@ -72,6 +74,7 @@ class BrokerConnection:
         "_node",
         "_opening",
         "_out",
+        "_renewed_ns",
         "_sent",
         "_size",
         "_sock",
@@ -90,6 +93,8 @@ class BrokerConnection:
         self._unsent: deque[BrokerCall] = deque()
         self._sent: deque[BrokerCall] = deque()
         self._out = memoryview(b"")
+        self._renewed_ns: int | None = None
+        """When the next call opens another connection; None: this one has no end."""
         self._timer: asyncio.TimerHandle | None = None
         self._buffer: bytearray | None = None
         self._forget_buffer()
@@ -98,10 +103,17 @@ class BrokerConnection:
         """Queue a call after the earlier ones."""
         self._unsent.append(call)
         self._watch_deadline(call.deadline_ns)
+        if self._renewed_ns is not None and self._is_over:
+            self._close_socket()
         if self._sock is not None:
             self._send_queued()
         elif self._opening is None:
             self._opening = self._wiring.loop.create_task(self._open_connection())
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the connection is near its end, and no answer is outstanding that would be lost with it."""
+        return not self._sent and self._renewed_ns is not None and time.monotonic_ns() >= self._renewed_ns
 
     # -- opening and closing ---------------------------------------------------------------------------------------
 
@@ -131,7 +143,9 @@ class BrokerConnection:
         sock = await self._secure_socket(await _connect_host(self._wiring.loop, *self._address))
         if secret is not None:
             try:
-                await self._log_in(sock, secret)
+                begun_ns = time.monotonic_ns()
+                lifetime_ms = await self._log_in(sock, secret)
+                self._renewed_ns = begun_ns + int(lifetime_ms * 1_000_000 * RENEWED_AT) if lifetime_ms else None
             # A time-out of the set-up cancels this task, and CancelledError is no Exception: the socket would stay
             # open.
             except BaseException:
@@ -143,8 +157,8 @@ class BrokerConnection:
         """Begin TLS; a plain connection has none. Raises OSError, NotABroker, and then closes the socket."""
         return sock
 
-    async def _log_in(self, sock: Any, secret: bytes | BrokerCredential) -> None:
-        await prove_to_broker(self._wiring.loop, sock, secret)
+    async def _log_in(self, sock: Any, secret: bytes | BrokerCredential) -> int:
+        return await prove_to_broker(self._wiring.loop, sock, secret)
 
     def fail_calls(self, why: str) -> None:
         """Close, and fail all calls; the outcome of those that were sent is unknown."""
@@ -160,6 +174,7 @@ class BrokerConnection:
 
     def _close_socket(self) -> None:
         sock, self._sock = self._sock, None
+        self._renewed_ns = None
         if sock is not None:
             self._wiring.watch.unwatch_read(sock.fileno())
             self._wiring.watch.unwatch_write(sock.fileno())

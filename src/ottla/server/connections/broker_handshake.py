@@ -93,11 +93,13 @@ def read_secret(path: str) -> bytes:
 
 async def prove_to_broker(
     loop: asyncio.AbstractEventLoop, sock: socket.socket, secret: bytes | BrokerCredential
-) -> None:
-    """Authenticate a new connection to a broker, before any other request. Raises NotABroker, OSError."""
+) -> int:
+    """Authenticate a new connection to a broker, before any other request. Raises NotABroker, OSError.
+
+    Returns after how many milliseconds the other broker ends it (KIP-368, connections.max.reauth.ms); 0: never.
+    """
     if isinstance(secret, BrokerCredential):
-        await _log_in(loop, sock, secret)
-        return
+        return await _log_in(loop, sock, secret)
     # 1. The other broker has to offer the mechanism.
     answer = await _exchange_request(loop, sock, SaslHandshakeRequest(mechanism=MECHANISM), _HANDSHAKE_VERSION)
     if answer.error_code != ErrorCode.NONE:
@@ -114,9 +116,10 @@ async def prove_to_broker(
     answer = await _exchange_request(loop, sock, SaslAuthenticateRequest(auth_bytes=proof), _AUTHENTICATE_VERSION)
     if answer.error_code != ErrorCode.NONE:
         raise NotABroker("it did not accept this broker's proof")
+    return int(answer.session_lifetime_ms)
 
 
-async def _log_in(loop: asyncio.AbstractEventLoop, sock: socket.socket, credential: BrokerCredential) -> None:
+async def _log_in(loop: asyncio.AbstractEventLoop, sock: socket.socket, credential: BrokerCredential) -> int:
     mechanism = credential.mechanism
     answer = await _exchange_request(loop, sock, SaslHandshakeRequest(mechanism=mechanism), _HANDSHAKE_VERSION)
     if answer.error_code != ErrorCode.NONE:
@@ -131,7 +134,7 @@ async def _log_in(loop: asyncio.AbstractEventLoop, sock: socket.socket, credenti
         try:
             message = messages.send(bytes(answer.auth_bytes))
         except StopIteration:
-            return
+            return int(answer.session_lifetime_ms)
         except SaslFailure as failure:
             raise NotABroker(str(failure)) from None
 

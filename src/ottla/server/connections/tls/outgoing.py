@@ -132,8 +132,8 @@ class TlsBrokerConnection(BrokerConnection):
     async def _secure_socket(self, sock: socket.socket) -> Any:
         return await self._tls.secure_socket(sock, self._address[0])
 
-    async def _log_in(self, sock: Any, secret: bytes | BrokerCredential) -> None:
-        await prove_to_broker(cast("asyncio.AbstractEventLoop", TlsCalls(self._wiring.loop)), sock, secret)
+    async def _log_in(self, sock: Any, secret: bytes | BrokerCredential) -> int:
+        return await prove_to_broker(cast("asyncio.AbstractEventLoop", TlsCalls(self._wiring.loop)), sock, secret)
 
     def _on_readable(self) -> None:
         super()._on_readable()
