@@ -70,10 +70,17 @@ def read_overrides(settings: tuple[str, ...]) -> dict[str, str]:
     return pairs
 
 
+def read_environment() -> dict[str, str]:
+    """The keys of KAFKA_… environment variables."""
+    from ottla.config.sources import from_environment
+
+    return from_environment(os.environ)
+
+
 def read_config(path: str) -> dict[str, str]:
     """The keys of a properties or TOML file, overridden by KAFKA_… environment variables."""
     from ottla.config.rows import ConfigError
-    from ottla.config.sources import from_environment, merge_layers, parse_properties, parse_toml
+    from ottla.config.sources import merge_layers, parse_properties, parse_toml
 
     with open(path, encoding="utf-8") as file:
         text = file.read()
@@ -81,7 +88,7 @@ def read_config(path: str) -> dict[str, str]:
         pairs = parse_toml(text) if path.endswith(".toml") else parse_properties(text)
     except ConfigError as error:
         raise click.ClickException(f"{path}: {error}") from None
-    return merge_layers(from_environment(os.environ), pairs)
+    return merge_layers(read_environment(), pairs)
 
 
 def resolve_secrets(properties: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from ottla.cli.broker_options import broker_options, make_config, read_overrides, resolve_secrets
+from ottla.cli.broker_options import broker_options, make_config, read_environment, read_overrides, resolve_secrets
 from ottla.cli.options import output_option
 
 if TYPE_CHECKING:  # so that help does not import the store
@@ -21,6 +21,15 @@ if TYPE_CHECKING:  # so that help does not import the store
 
 _DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
 """Better in a terminal than Kafka's default: the first consumer of a group does not wait for others."""
+
+_ONE_OF: Final = (
+    "default.replication.factor",
+    "offsets.topic.replication.factor",
+    "transaction.state.log.replication.factor",
+    "transaction.state.log.min.isr",
+    "min.insync.replicas",
+)
+"""Keys that are 1 with `--cores`."""
 
 
 @click.command()
@@ -34,10 +43,20 @@ _DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
     "--host", default="127.0.0.1", show_default=True, help="Address to listen on and to advertise to clients."
 )
 @click.option(
+    "--advertise",
+    metavar="HOST",
+    help="Host name or address that clients receive, if it is another one than --host, as for a container.",
+)
+@click.option(
     "--brokers",
     "count",
     type=click.IntRange(1, 1000),
     help="Run this many processes, which share --port; their own ports follow it. Default: one broker, in this one.",
+)
+@click.option(
+    "--cores",
+    type=click.IntRange(0, 1000),
+    help="Use this many cores, 0: all. As --brokers, with that many partitions and one replica of each topic.",
 )
 @click.option(
     "--secure",
@@ -57,7 +76,9 @@ def up(
     data: str | None,
     port: int,
     host: str,
+    advertise: str | None,
     count: int | None,
+    cores: int | None,
     secure: bool,
     registry_port: int | None,
     roll: bool,
@@ -70,25 +91,30 @@ def up(
     """Start a broker, or several, with sensible defaults, in this terminal.
 
     When it is ready, it prints one line, `ready bootstrap=host:port`, to standard output; log lines go to standard
-    error. Ctrl-C stops everything; SIGHUP starts a rolling restart of several brokers.
+    error. Ctrl-C stops everything; SIGHUP starts a rolling restart of several brokers. Environment variables KAFKA_…
+    set broker keys, as --set does, which takes precedence.
     """
     from ottla.config.rows import list_word, split_list
     from ottla.server.logs import configure_logging
 
-    given = resolve_secrets({**_DEFAULTS, **read_overrides(settings)})
     if roll:
         return _roll_brokers(data)
+    count, preset = _plan_cores(count, cores)
+    given = resolve_secrets({**_DEFAULTS, **preset, **read_environment(), **read_overrides(settings)})
     configure_logging(log_level, log_format, who="" if count is None else "supervisor")
     if count is not None:
-        words = _Words(host, port, given, (log_level, log_format), output, ready_file, secure, registry_port)
+        log = (log_level, log_format)
+        words = _Words(host, port, given, log, output, ready_file, secure, registry_port, advertise)
         return _serve_in(data, lambda directory: _run_several(directory, count, words))
 
     def serve(directory: str, given: dict[str, str]) -> int:
-        bracketed = f"[{host}]" if ":" in host else host
-        defaults = {"listeners": f"PLAINTEXT://{bracketed}:{port}"}
+        protocol = "SASL_SSL" if secure else "PLAINTEXT"
+        defaults = {"listeners": f"{protocol}://{_bracketed(host)}:{port}"}
+        if advertise is not None:
+            defaults["advertised.listeners"] = f"{protocol}://{_bracketed(advertise)}:*"
         if secure:
-            defaults = _secure_settings(directory, host, port)
-            defaults |= {"listeners": f"SASL_SSL://{bracketed}:{port}", "security.inter.broker.protocol": "SASL_SSL"}
+            defaults |= _secure_settings(directory, advertise or host, port)
+            defaults["security.inter.broker.protocol"] = protocol
         beside = _registry_beside(directory, host, registry_port, secure)
         return _run_one(directory, {**defaults, **given}, ready_file, beside)
 
@@ -108,6 +134,30 @@ class _Words(NamedTuple):
     ready_file: str | None
     secure: bool
     registry_port: int | None
+    advertised: str | None
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _usable_cores() -> int:
+    import os
+
+    # macOS has no affinity of processes.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _plan_cores(count: int | None, cores: int | None) -> tuple[int | None, dict[str, str]]:
+    """The number of brokers, and the settings that `--cores` implies."""
+    if cores is None:
+        return count, {}
+    if count is not None:
+        raise click.UsageError("--cores and --brokers both say how many brokers run: give one of them")
+    cores = cores or _usable_cores()
+    # A copy on the same machine protects from the death of one process, which the supervisor starts again, and costs
+    # the work of a core.
+    return cores if cores > 1 else None, {"num.partitions": str(cores), **dict.fromkeys(_ONE_OF, "1")}
 
 
 def _registry_beside(directory: str, host: str, port: int | None, secure: bool) -> ChildProcess | None:
@@ -185,10 +235,12 @@ def _run_several(data: str, count: int, words: _Words) -> int:
         raise click.ClickException("several brokers need the package kazoo: pip install 'ottla[cluster]'")
     settings, protocol = words.settings, "PLAINTEXT"
     if words.secure:
-        settings, protocol = {**_secure_settings(data, words.host, words.port), **settings}, "SASL_SSL"
+        made = _secure_settings(data, words.advertised or words.host, words.port)
+        settings, protocol = {**made, **settings}, "SASL_SSL"
     try:
         brokers = brokers_of(count, _read_layout(data), data)
-        fleet = LocalClusterSpec(os.path.abspath(data), words.host, words.port, brokers, settings, words.log, protocol)
+        place = (os.path.abspath(data), words.host, words.port)
+        fleet = LocalClusterSpec(*place, brokers, settings, words.log, protocol, words.advertised)
         make_config(properties_of(fleet, brokers[0], 1, 2, StoreSpec("127.0.0.1:1", "ottla:none"), "localhost"))
     except InvalidClusterSpec as wrong:
         raise click.UsageError(str(wrong)) from None

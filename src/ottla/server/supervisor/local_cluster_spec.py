@@ -48,6 +48,8 @@ class LocalClusterSpec(NamedTuple):
     """Level and style of the log lines."""
     protocol: str = "PLAINTEXT"
     """The security protocol of the listeners for clients. Brokers prove to each other that they know a secret."""
+    advertised: str | None = None
+    """The host that clients receive; None: that of the listener."""
 
 
 class Layout(NamedTuple):
@@ -108,7 +110,9 @@ def properties_of(
     """
     for key in fleet.settings:
         if key in _OURS:
-            raise InvalidClusterSpec(f"--set {key}: cannot be set with --brokers; use --data, --host and --port")
+            raise InvalidClusterSpec(
+                f"--set {key}: cannot be set with --brokers; use --data, --host, --advertise and --port"
+            )
     host = f"[{fleet.host}]" if ":" in fleet.host else fleet.host
     told = f"[{reached}]" if ":" in reached else reached
     copies, least = min(3, len(fleet.brokers)), min(2, len(fleet.brokers))

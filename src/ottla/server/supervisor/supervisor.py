@@ -113,6 +113,7 @@ class Supervisor:
     def __init__(self, loop: asyncio.AbstractEventLoop, fleet: LocalClusterSpec, board: StatusReport) -> None:
         self.loop = loop
         self._fleet = fleet
+        self._advertised = fleet.advertised or reachable_host(fleet.host)
         self._board = board
         self._digest = f"ottla:{new_secret().hex()}"
         """The store's credentials, for the brokers and for people who inspect the store."""
@@ -135,7 +136,7 @@ class Supervisor:
     def bootstrap(self) -> str:
         """host:port of the listener that all brokers share."""
         assert self._shared is not None, "the port is not bound yet"
-        host, port = reachable_host(self._fleet.host), self._shared.getsockname()[1]
+        host, port = self._advertised, self._shared.getsockname()[1]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def run_cluster(self, on_ready: Callable[[], None]) -> None:
@@ -222,9 +223,7 @@ class Supervisor:
         keeper.why = ""
         store = StoreSpec(f"127.0.0.1:{self._store.port}", self._digest)
         first = self._shared.getsockname()[1]
-        properties = properties_of(
-            self._fleet, keeper.broker, keeper.port, first, store, reachable_host(self._fleet.host)
-        )
+        properties = properties_of(self._fleet, keeper.broker, keeper.port, first, store, self._advertised)
         keeper.fork_server.send_order(
             start=keeper.broker,
             properties=properties,
