@@ -113,3 +113,13 @@ def test_names_and_settings_that_the_broker_refuses(ottla) -> None:
     assert "INVALID_CONFIG" in unknown.stderr
     near = ottla("topic", "create", "ok", "-c", "retention.mss=1")
     assert "did you mean 'retention.ms'?" in near.stderr
+
+
+def test_a_list_of_topics_whose_names_match(ottla) -> None:
+    for name in ("match-orders", "match-orders-2", "rematch-orders"):
+        assert ottla("topic", "create", name).exit_code == 0
+    assert ottla("topic", "list", "--include", "match-.*s", "-o", "name").stdout == "match-orders\n"
+    assert ottla("topic", "list", "--include", "matc", "-o", "name").stdout == ""
+    assert ottla("topic", "list", "--include", "__consumer.*", "--internal").exit_code == 0
+    wrong = ottla("topic", "list", "--include", "(")
+    assert (wrong.exit_code, "is not a regular expression" in wrong.stderr) == (2, True)

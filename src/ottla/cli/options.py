@@ -9,6 +9,7 @@ environment variable OTTLA_BROKERS, then the context in use, then localhost:9092
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -259,6 +260,14 @@ def parse_assignments(words: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(f"{word!r} is not of the form key=value")
         assignments[key.strip()] = value
     return assignments
+
+
+def parse_regex(text: str) -> re.Pattern[str]:
+    """A regular expression of the command line. Raises click.UsageError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise click.UsageError(f"{text!r} is not a regular expression: {error}") from error
 
 
 def print_note(text: str) -> None:

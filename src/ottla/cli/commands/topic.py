@@ -18,6 +18,7 @@ from ottla.cli.options import (
     option_value,
     output_option,
     parse_assignments,
+    parse_regex,
     print_note,
 )
 from ottla.cli.views.output import Json, write_documents, write_line, write_table
@@ -40,16 +41,18 @@ def topic() -> None:
 
 
 @topic.command("list")
+@click.option("--include", metavar="REGEX", help="Topics whose whole name matches.")
 @click.option("--internal", is_flag=True, help="Include internal topics.")
 @output_option("table", "wide", "json", "jsonl", "name")
 @common_options
-def list_(internal: bool, output: str) -> None:
+def list_(include: str | None, internal: bool, output: str) -> None:
     """List topics."""
     from ottla.cli.views.topic_views import topic_document
     from ottla.client import Admin
 
+    pattern = parse_regex(".*" if include is None else include)
     with connect_cluster() as cluster:
-        topics = Admin(cluster).list_topics(internal=internal)
+        topics = [view for view in Admin(cluster).list_topics(internal=internal) if pattern.fullmatch(view.name)]
     if output == "name":
         for view in topics:
             write_line(view.name)

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla.cli.name_options import complete_groups, several_topics
-from ottla.cli.options import ClientSettings, common_options, option_value, print_note, remember_output, resolve_secrets
+from ottla.cli.options import (
+    ClientSettings,
+    common_options,
+    option_value,
+    parse_regex,
+    print_note,
+    remember_output,
+    resolve_secrets,
+)
 from ottla.cli.reading.byte_formats import FORMAT_NAMES
 from ottla.cli.reading.outage import outage_settings
 from ottla.cli.views.printer import Printer
@@ -142,12 +150,7 @@ def consume(topics: tuple[str, ...], more: tuple[str, ...], include: str | None,
 def _choose_topics(names: Sequence[str], include: str | None) -> Topics:
     if bool(names) == (include is not None):
         raise click.UsageError("name topics, or give --include" + (": not both" if names else ""))
-    if include is None:
-        return list(dict.fromkeys(names))
-    try:
-        return re.compile(include)
-    except re.error as error:
-        raise click.UsageError(f"{include!r} is not a regular expression: {error}") from error
+    return list(dict.fromkeys(names)) if include is None else parse_regex(include)
 
 
 def _first_offset(options: _Options) -> str:
