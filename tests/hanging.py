@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ottla.client import ClientConfig, Cluster
 from ottla.record.batch import Record, encode_batch
+from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import ProduceRequest, ProduceResponse
 
@@ -25,5 +26,6 @@ def hang(address: str, topic: str, partition: int = 1, sequence: int = 0) -> Non
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
     request = ProduceRequest(transactional_id="late", acks=-1, timeout_ms=5000, topic_data=[data])
     with Cluster(ClientConfig.from_mapping({"bootstrap.servers": address})) as cluster:
-        answer = cluster.send_request(ApiKey.PRODUCE, lambda _: request, ProduceResponse, at_most=9)
+        leader = cluster.leader(TopicPartition(topic, partition))
+        answer = cluster.send_request(ApiKey.PRODUCE, lambda _: request, ProduceResponse, node=leader, at_most=9)
     assert answer.responses[0].partition_responses[0].error_code == 0

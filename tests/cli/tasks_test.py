@@ -20,7 +20,7 @@ from tests.hanging import hang
 from ottla.client import Consumer
 
 SECTIONS = read_sections()
-WAIT_S = 15.0
+WAIT_S = 60.0
 CHANGING = {
     "abort", "add", "alter", "apply", "cancel", "copy", "create", "delete", "delete-offsets", "delete-records",
     "elect", "expire", "import", "move", "perf", "produce", "remove", "remove-member", "renew", "reset", "run", "set",
@@ -181,7 +181,9 @@ def open_transactions(week: Week) -> Iterator[None]:
 @contextmanager
 def a_file(week: Week) -> Iterator[None]:
     week.create("orders")
-    week.write("week.yaml", "version: 1\ntopics:\n  orders: {configs: {retention.ms: 60000}}\n  returns: {partitions: 2}\n")
+    week.write(
+        "week.yaml", "version: 1\ntopics:\n  orders: {configs: {retention.ms: 60000}}\n  returns: {partitions: 2}\n"
+    )
     yield
 
 
@@ -249,7 +251,9 @@ def run_task(week: Week, task: Task) -> None:
     while faults := find_faults(task, outcome := run_line(task.line, week.variables), week.variables):
         again = repeatable or (outcome.code == 3 and task.code != 3)
         if not again or time.monotonic() > end:
-            pytest.fail(f"{task.name}: {task.line}\n{'; '.join(faults)}:\n{outcome.stdout}{outcome.stderr}", pytrace=False)
+            pytest.fail(
+                f"{task.name}: {task.line}\n{'; '.join(faults)}:\n{outcome.stdout}{outcome.stderr}", pytrace=False
+            )
         time.sleep(0.05)
     if outcome.variable is not None:
         week.variables |= dict([outcome.variable])
