@@ -115,3 +115,57 @@ def test_an_error_changes_nothing(brokers: str) -> None:
     assert refused.exit_code == 1
     assert "line 4, topics.bad:" in refused.stderr
     assert invoke(brokers, "topic", "list", "-o", "name").stdout == ""
+
+
+UNSET = str(2**63 - 1)
+
+
+def rate_of(brokers: str, node: int) -> str:
+    """Brokers of Apache Kafka show no value where none is set."""
+    shown = invoke(brokers, "config", "get", f"broker/{node}", "leader.replication.throttled.rate")
+    return shown.stdout.strip() or UNSET
+
+
+def await_rate(brokers: str, node: int, rate: str) -> None:
+    end = time.monotonic() + 60
+    while (found := rate_of(brokers, node)) != rate:
+        assert time.monotonic() < end, found
+        time.sleep(0.05)
+
+
+def test_a_reassignment_ends_no_throttle_but_its_own(brokers: str, tmp_path: Path) -> None:
+    """Three cases: a rate that was set by hand, a topic that is still moved, and the last one that was moved."""
+    for name in ("slow", "still"):
+        made = tmp_path / name
+        assert invoke(brokers, "topic", "create", name, "-p", "1").exit_code == 0
+        (described,) = json.loads(invoke(brokers, "topic", "describe", name, "-o", "json").stdout)
+        (leader,) = described["partitions"][0]["replicas"]
+        replicas = [leader, 3 - leader] if name == "slow" else [leader]
+        made.write_text(
+            json.dumps({"version": 1, "partitions": [{"topic": name, "partition": 0, "replicas": replicas}]})
+        )
+    large = tmp_path / "large"
+    large.write_bytes(bytes(900_000))
+    four = ["--file", str(large)] * 4  # more than one fetch
+    assert invoke(brokers, "produce", "slow", "--whole", *four).exit_code == 0
+    other = 3 - leader
+    by_hand = "leader.replication.throttled.rate=77"
+    assert invoke(brokers, "config", "set", f"broker/{other}", by_hand).exit_code == 0
+    await_rate(brokers, other, "77")
+    run = ("reassign", "run", str(tmp_path / "still"), "--throttle", "5", "--wait")
+    assert invoke(brokers, *run).exit_code == 0
+    await_rate(brokers, leader, UNSET)
+    assert rate_of(brokers, other) == "77"
+    assert invoke(brokers, "reassign", "run", str(tmp_path / "slow"), "--throttle", "1").exit_code == 0
+    assert "slow" in invoke(brokers, "reassign", "status").stdout
+    assert invoke(brokers, *run).exit_code == 0
+    await_rate(brokers, other, "1")
+    await_rate(brokers, leader, "5")
+    assert invoke(brokers, "reassign", "cancel", "--file", str(tmp_path / "slow")).exit_code == 0
+    for node in (leader, other):
+        await_rate(brokers, node, UNSET)
+    assert invoke(brokers, "topic", "delete", "slow", "still", "--yes").exit_code == 0
+    end = time.monotonic() + 60
+    while invoke(brokers, "topic", "list", "--include", "slow|still", "-o", "name").stdout:
+        assert time.monotonic() < end
+        time.sleep(0.05)

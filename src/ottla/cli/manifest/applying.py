@@ -6,7 +6,7 @@ Zone: real. `check_changes` has the brokers try what they can try without doing 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from ottla.cli.commands.cluster.reassign import clear_throttle, set_throttle
@@ -157,15 +157,15 @@ class ChangeRunner:
         error = first_error(self._admin.alter_partition_reassignments(targets)) if targets else None
         if error is not None:
             return error
-        self._await_moves(change)
+        self._await_moves(change, {node for each in (present, targets) for nodes in each.values() for node in nodes})
         return None
 
     def _set_throttle(self, change: Change) -> None:
         """Finish what an interrupted run has begun. Raises DeadlineError."""
         self._await_moves(change)
 
-    def _await_moves(self, change: Change) -> None:
-        """Wait until the topic does not move, and remove its throttle. Raises DeadlineError."""
+    def _await_moves(self, change: Change, brokers: Collection[int] = ()) -> None:
+        """Wait until the topic does not move, and remove its throttle, of these brokers too. Raises DeadlineError."""
         deadline = Deadline.after_ms(int(self._patience_s * 1000))
         partitions = list(self._replicas_of(change.name))
         while left := len(self._admin.list_partition_reassignments(partitions)):
@@ -177,7 +177,7 @@ class ChangeRunner:
             time.sleep(_LOOK_S)
         # A run that was interrupted left its throttle: this one removes it, though it set none itself.
         if self._throttle or change.kind == "throttle":
-            clear_throttle(self._admin, [change.name])
+            clear_throttle(self._admin, [change.name], brokers)
 
     def _replicas_of(self, topic: str) -> dict[TopicPartition, tuple[int, ...]]:
         view = self._admin.describe_topics([topic])[topic]

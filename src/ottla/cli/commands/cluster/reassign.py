@@ -6,7 +6,7 @@ Zone: real. Plans are files in the format of Kafka's own tool, so that each tool
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -33,35 +33,60 @@ def set_throttle(
     after: Mapping[TopicPartition, Sequence[int]],
     rate: int,
 ) -> None:
-    """Limit reassignment traffic, from present replicas and to new ones, to `rate` bytes per second on every broker.
-
-    Raises ClientError.
+    """Limit reassignment traffic, from present replicas and to new ones, to `rate` bytes per second on each broker that
+    has one of them. Raises ClientError.
     """
     changes: dict[Resource, list[ConfigChange]] = {}
+    touched: set[int] = set()
     for topic in sorted({tp.topic for tp in after}):
         own = [tp for tp in after if tp.topic == topic and tp in before]
-        leaders = [f"{tp.partition}:{node}" for tp in own for node in before[tp]]
-        followers = [f"{tp.partition}:{node}" for tp in own for node in after[tp] if node not in before[tp]]
-        pairs = zip(REPLICAS, (leaders, followers), strict=True)
+        leaders = [(tp.partition, node) for tp in own for node in before[tp]]
+        followers = [(tp.partition, node) for tp in own for node in after[tp] if node not in before[tp]]
+        touched |= {node for _, node in leaders + followers}
         changes[Resource(ResourceType.TOPIC, topic)] = [
-            ConfigChange(key, ",".join(replicas)) for key, replicas in pairs if replicas
+            ConfigChange(key, ",".join(f"{partition}:{node}" for partition, node in replicas))
+            for key, replicas in zip(REPLICAS, (leaders, followers), strict=True)
+            if replicas
         ]
-    for node in admin.describe_cluster().nodes:
-        broker = Resource(ResourceType.BROKER, str(node.node_id))
+    for broker in _live_brokers(admin, touched):
         changes[broker] = [ConfigChange(key, str(rate)) for key in RATES]
     _apply_configs(admin, changes)
 
 
-def clear_throttle(admin: Admin, topics: Sequence[str]) -> None:
-    """Remove the throttle of these topics and of the brokers, if there is one. Raises ClientError."""
+def clear_throttle(admin: Admin, topics: Sequence[str], brokers: Collection[int] = ()) -> None:
+    """Remove the throttle of these topics, and the rates of the brokers that it names. Raises ClientError.
+
+    Brokers that the throttle of another topic names keep their rates while that topic is moved.
+    brokers: those that the caller knows; a broker of Apache Kafka may not have the settings yet that were just made.
+    """
+    moving = {tp.topic for tp in admin.list_partition_reassignments()} - set(topics)
+    named = _throttled_brokers(admin, topics) | set(brokers)
+    touched = named - _throttled_brokers(admin, sorted(moving))
     changes = {
         Resource(ResourceType.TOPIC, topic): [ConfigChange(key, None, ConfigOp.DELETE) for key in REPLICAS]
         for topic in topics
     }
-    for node in admin.describe_cluster().nodes:
-        broker = Resource(ResourceType.BROKER, str(node.node_id))
+    for broker in _live_brokers(admin, touched):
         changes[broker] = [ConfigChange(key, None, ConfigOp.DELETE) for key in RATES]
     _apply_configs(admin, changes)
+
+
+def _throttled_brokers(admin: Admin, topics: Sequence[str]) -> set[int]:
+    """The brokers in the lists of throttled replicas of these topics. `*`, which is set by hand, names none."""
+    found: set[int] = set()
+    for entries in admin.describe_configs(Resource(ResourceType.TOPIC, topic) for topic in topics).values():
+        if not isinstance(entries, list):  # the topic was deleted meanwhile
+            continue
+        words = [word for each in entries if each.name in REPLICAS for word in (each.value or "").split(",")]
+        nodes = [word.partition(":")[2].strip() for word in words]
+        found |= {int(node) for node in nodes if node.isdecimal()}
+    return found
+
+
+def _live_brokers(admin: Admin, nodes: Collection[int]) -> list[Resource]:
+    """Those of these brokers that are alive: settings of others cannot be changed through any of them."""
+    live = [node.node_id for node in admin.describe_cluster().nodes]
+    return [Resource(ResourceType.BROKER, str(node)) for node in live if node in nodes]
 
 
 def _apply_configs(admin: Admin, changes: Mapping[Resource, Sequence[ConfigChange]]) -> None:
@@ -156,7 +181,8 @@ def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
         if wait and begun:
             _wait_moved(admin, begun)
             if throttle is not None:
-                clear_throttle(admin, sorted({tp.topic for tp in targets}))
+                touched = {node for each in (before, targets) for nodes in each.values() for node in nodes}
+                clear_throttle(admin, sorted({tp.topic for tp in targets}), touched)
         elif throttle is not None:
             print_note("the throttle is removed by `ottla reassign status FILE`, once everything is moved")
     write_results(output, results, "is moved" if wait else "is being moved")
