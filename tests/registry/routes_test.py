@@ -282,3 +282,10 @@ def test_the_state_of_compacted_records_is_the_same(registry: MemoryRegistry) ->
         for name in subjects:
             assert compacted.versions(name, deleted=True) == registry.state.versions(name, deleted=True)
         assert (compacted.levels, compacted.modes) == (registry.state.levels, registry.state.modes)
+
+
+def test_two_ways_to_write_a_primitive_are_one_schema(registry: MemoryRegistry) -> None:
+    assert registry.register("plain", '"string"') == registry.register("plain", {"type": "string"})
+    assert registry.ask("GET", "/subjects/plain/versions") == [1]
+    found = registry.ask("POST", "/subjects/plain", {"schema": '{"type": "string"}', "schemaType": "AVRO"})
+    assert (found["version"], found["schema"]) == (1, '"string"')

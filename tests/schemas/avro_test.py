@@ -62,6 +62,42 @@ def test_equal_schemas_have_equal_texts() -> None:
     assert AvroSchema(json.dumps(RECORD, indent=2)).canonical == AvroSchema(json.dumps(RECORD)).canonical
 
 
+@pytest.mark.parametrize(
+    ("wrapped", "plain"),
+    [
+        ({"type": "string"}, "string"),
+        ([{"type": "null"}, {"type": "int"}], ["null", "int"]),
+        ({"type": "array", "items": {"type": "long"}}, {"type": "array", "items": "long"}),
+        ({"type": "map", "values": [{"type": "long"}]}, {"type": "map", "values": ["long"]}),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "int"}, "default": 1}]},
+            {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int", "default": 1}]},
+        ),
+    ],
+)
+def test_a_type_with_no_attributes_is_its_name(wrapped: object, plain: object) -> None:
+    assert AvroSchema(json.dumps(wrapped)).canonical == AvroSchema(json.dumps(plain)).canonical
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "long", "logicalType": "timestamp-millis"},
+        {"type": "enum", "name": "E", "symbols": ["A"], "items": {"type": "of no meaning"}},
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [
+                {"name": "a", "type": {"type": "map", "values": "string"}, "default": {"type": "x"}},
+                {"name": "b", "type": "int", "doc": "d", "unit": {"type": "m"}},
+            ],
+        },
+    ],
+)
+def test_attributes_and_defaults_are_kept(schema: object) -> None:
+    assert json.loads(AvroSchema(json.dumps(schema)).canonical) == schema
+
+
 def test_a_schema_uses_named_types_of_its_references() -> None:
     basket = {
         "type": "record",

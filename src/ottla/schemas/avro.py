@@ -16,6 +16,9 @@ from ottla.schemas.avro_rules import PRIMITIVES, check_rules
 from ottla.schemas.errors import InvalidSchema
 from ottla.schemas.nesting import canonical_json, parse_json
 
+_PARTS = {"array": "items", "map": "values", "record": "fields", "error": "fields"}
+"""The attribute with the schemas of a type's parts."""
+
 
 class AvroSchema:
     """A parsed Avro schema."""
@@ -30,8 +33,9 @@ class AvroSchema:
         for reference in references:
             self._parse(parse_json(reference))
         document = parse_json(text)
-        self.canonical = canonical_json(document)
-        """The text without optional spaces: schemas that differ in no more are equal."""
+        self.canonical = canonical_json(_unwrap_types(document))
+        """The text without optional spaces, and with `"string"` in place of `{"type": "string"}`, as Apache Avro prints
+        it: schemas that differ in no more are equal."""
         self.root: Any = self._parse(document)
 
     @property
@@ -65,3 +69,29 @@ def type_of(node: Any) -> str:
         return "union"
     name = node["type"] if isinstance(node, Mapping) else node
     return "record" if name == "error" else str(name)
+
+
+def _unwrap_types(node: Any) -> Any:
+    """A schema with each `{"type": T}` that says no more as T; defaults and other attributes stay as they are."""
+    if isinstance(node, list):
+        return [_unwrap_types(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if set(node) == {"type"}:
+        return _unwrap_types(node["type"])
+    part = _PARTS.get(str(node.get("type")), "type")
+    return {
+        key: _unwrap_fields(value) if key == part == "fields" else _unwrap_types(value) if key == part else value
+        for key, value in node.items()
+    }
+
+
+def _unwrap_fields(fields: Any) -> Any:
+    if not isinstance(fields, list):
+        return fields
+    return [
+        {key: _unwrap_types(value) if key == "type" else value for key, value in each.items()}
+        if isinstance(each, dict)
+        else each
+        for each in fields
+    ]
