@@ -161,6 +161,7 @@ def test_a_connection_closed_before_the_answer_is_an_error(broker, connection) -
     with pytest.raises(ConnectionLostError, match="broke") as caught:
         connection.wait_for_response(ask(connection), soon())
     assert caught.value.retriable
+    assert "see its log, and check security.protocol" in caught.value.next_step
     with pytest.raises(UsageError, match="is closed"):
         ask(connection)
 

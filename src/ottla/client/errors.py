@@ -65,6 +65,10 @@ class UnreachableError(ClientError):
     retriable = True
 
 
+LOST_NEXT_STEP = "The broker stopped, or refuses this client: see its log, and check security.protocol of its port"
+"""Of a connection that broke."""
+
+
 class ConnectionLostError(ClientError):
     """The connection broke before the answer: the request may have been carried out."""
 

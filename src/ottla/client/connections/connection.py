@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
 import ottla
 from ottla.client.connections.address import Address
 from ottla.client.errors import (
+    LOST_NEXT_STEP,
     ClientError,
     ConnectionLostError,
     MalformedReplyError,
@@ -291,7 +292,9 @@ class Connection:
         if (early := self._early.pop(correlation_id, None)) is not None:
             return early
         if correlation_id not in self._expected:
-            raise ConnectionLostError(f"the connection to {self.address} broke before this request was answered")
+            raise ConnectionLostError(
+                f"the connection to {self.address} broke before this request was answered", LOST_NEXT_STEP
+            )
         while True:
             answered, frame = self._read_next(deadline)
             if answered == correlation_id:
@@ -366,7 +369,7 @@ def why_lost(address: Address, config: ClientConfig, error: OSError) -> ClientEr
 
         if (refused := tls_refusal(address, error)) is not None:
             return refused
-    return ConnectionLostError(f"the connection to {address} broke: {error.strerror or error}")
+    return ConnectionLostError(f"the connection to {address} broke: {error.strerror or error}", LOST_NEXT_STEP)
 
 
 def wait_readable(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ottla.client.connections.address import Address
 from ottla.client.connections.connection import Connection, why_lost
 from ottla.client.errors import (
+    LOST_NEXT_STEP,
     ClientError,
     ConnectionLostError,
     MalformedReplyError,
@@ -170,7 +171,8 @@ class Channel:
         except OSError as error:
             return [], why_lost(self.address, self._config, error)
         if not chunk:
-            return [], ConnectionLostError(f"the connection to {self.address} broke: the broker closed it")
+            cause = f"the connection to {self.address} broke: the broker closed it"
+            return [], ConnectionLostError(cause, LOST_NEXT_STEP)
         answers: list[Received] = []
         try:
             size = len(chunk) - 4

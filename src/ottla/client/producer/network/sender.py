@@ -16,7 +16,14 @@ from functools import partial
 from typing import Any
 
 from ottla.client.connections.connection import Connection
-from ottla.client.errors import AuthenticationError, ClientError, ConfigError, ConnectionLostError, UsageError
+from ottla.client.errors import (
+    LOST_NEXT_STEP,
+    AuthenticationError,
+    ClientError,
+    ConfigError,
+    ConnectionLostError,
+    UsageError,
+)
 from ottla.client.metadata import cluster_view
 from ottla.client.producer.accumulator import NEVER
 from ottla.client.producer.batch import ProducerBatch
@@ -350,7 +357,7 @@ class Sender:
     def _send_produce(self, call: ProduceCall) -> None:
         link = self._links.get(call.node)
         if link is None:  # closed after the core had chosen the node
-            lost = ConnectionLostError(f"the connection to broker {call.node} was closed")
+            lost = ConnectionLostError(f"the connection to broker {call.node} was closed", LOST_NEXT_STEP)
             self._events.append(lambda now: self._core.on_lost(now, call, lost, sent=False))
             return
         try:
