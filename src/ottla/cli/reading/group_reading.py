@@ -75,7 +75,8 @@ class GroupReading:
         from ottla.client import DeadlineError
 
         last = time.monotonic()
-        patient = PatientPoll(consumer, None if isinstance(self._topics, re.Pattern) else self._topics[0])
+        topic = None if isinstance(self._topics, re.Pattern) else self._topics[0]
+        patient = PatientPoll(consumer, topic, lambda: self._awaited(consumer))
         while not self._printer.is_full and not self._is_at_end(consumer):
             records = patient.poll(min(_POLL_S, self._patience_s or _POLL_S))
             self._print_records(consumer, records)
@@ -88,6 +89,12 @@ class GroupReading:
                 self._committed_at = time.monotonic()
                 if self._done and patient.commit_offsets(self._done):
                     self._done = {}  # not earlier: Ctrl-C may come while the response is awaited
+
+    def _awaited(self, consumer: Consumer) -> str:
+        """What this member waits for."""
+        if not consumer.assignment():
+            return "waiting for partitions: the other members of the group have all, or it rebalances (Ctrl-C stops)"
+        return "waiting for new records in the partitions of this member (Ctrl-C stops; -e would stop at the end)"
 
     def _print_records(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
         from ottla.client import TopicPartition

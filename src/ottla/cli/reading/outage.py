@@ -1,10 +1,13 @@
-"""Waits for brokers that become unreachable while records are read.
+"""Waits for records, and for brokers that become unreachable while records are read.
 
-Zone: real. A restarted broker comes back; a reader without --timeout waits for it, and prints that it does.
+Zone: real. A restarted broker comes back; a reader without --timeout waits for it, and prints that it does. It also
+prints what it waits for when no record comes.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.options import ClientSettings, option_value, print_note
@@ -13,6 +16,8 @@ if TYPE_CHECKING:
     from ottla.client import ClientError, Consumer, ConsumerRecord, TopicPartition
 
 _NOTICED_AFTER_MS: Final = 10_000
+_SILENT_S: Final = 2.0
+"""After this time without a record a reader prints what it waits for."""
 
 
 def outage_settings() -> ClientSettings:
@@ -23,10 +28,21 @@ def outage_settings() -> ClientSettings:
 class PatientPoll:
     """Polls and commits; without `--timeout` it waits while no broker can be reached."""
 
-    def __init__(self, consumer: Consumer, topic: str | None) -> None:
-        """topic: one that is asked about after an outage; None: all, where only a pattern is known."""
+    def __init__(
+        self,
+        consumer: Consumer,
+        topic: str | None,
+        awaited: Callable[[], str],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """topic: one that is asked about after an outage; None: all, where only a pattern is known. awaited: tells what
+        the reader waits for, when no record has come for a while."""
         self._consumer = consumer
         self._topic = topic
+        self._awaited = awaited
+        self._now = now
+        self._silent_since = now()
+        self._may_note_silence = option_value("timeout_s") is None
         self._is_out = False
 
     def poll(self, timeout_s: float) -> list[ConsumerRecord]:
@@ -41,7 +57,16 @@ class PatientPoll:
             self._note_outage(error)
             return []
         self._note_answer()
+        self._note_silence(records)
         return records
+
+    def _note_silence(self, records: list[ConsumerRecord]) -> None:
+        """Print once, in the first silence, what is waited for."""
+        if records:
+            self._silent_since = self._now()
+        elif self._may_note_silence and self._now() >= self._silent_since + _SILENT_S:
+            self._may_note_silence = False
+            print_note(self._awaited())
 
     def _ask_broker(self) -> None:
         if self._topic is None:

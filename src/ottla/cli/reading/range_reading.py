@@ -44,7 +44,8 @@ class RangeReading:
         for tp in self._until:
             self._consumer.seek(tp, first[tp])
         with Progress("read", shown=not sys.stdout.isatty()) as progress:
-            self._read_until_done(PatientPoll(self._consumer, names[0]), progress)
+            awaited = f"waiting for new records of {', '.join(names[:3])} (Ctrl-C stops; -e would stop at the end)"
+            self._read_until_done(PatientPoll(self._consumer, names[0], lambda: awaited), progress)
 
     def _resolve_bounds(
         self, names: Sequence[str], chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool
