@@ -13,11 +13,14 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from testbench.registry import RegistryProcess
 from tests.cli.task_clusters import TaskCluster, start_kafka, start_ottla
 from tests.cli.task_page import Outcome, Task, find_faults, parse_task, read_sections, run_line
 from tests.hanging import hang
 
 from ottla.client import Consumer
+from ottla.client import Producer as OttlaProducer
+from ottla.client.schemas import AvroSerializer, MessageField, SchemaRegistry, SerializationContext
 
 SECTIONS = read_sections()
 WAIT_S = 60.0
@@ -179,6 +182,22 @@ def open_transactions(week: Week) -> Iterator[None]:
 
 
 @contextmanager
+def a_registry(week: Week) -> Iterator[None]:
+    week.create("orders")
+    address = week.variables["OTTLA_BROKERS"]
+    fields = [{"name": "item", "type": "string"}, {"name": "price", "type": "int"}]
+    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    with RegistryProcess(week.directory, address) as process:
+        week.variables["REGISTRY"] = process.url
+        with OttlaProducer({"bootstrap.servers": address}) as producer:
+            value = AvroSerializer(SchemaRegistry(process.url), schema)(
+                {"item": "cake", "price": 4}, SerializationContext("orders", MessageField.VALUE)
+            )
+            producer.send("orders", value)
+        yield
+
+
+@contextmanager
 def a_file(week: Week) -> Iterator[None]:
     week.create("orders")
     week.write(
@@ -206,6 +225,7 @@ BEGINNINGS: dict[str, Callable[[Week], AbstractContextManager[None]]] = {
     "Users, ACLs, quotas": nothing,
     "Delegation tokens": a_login,
     "Transactions": open_transactions,
+    "Schemas": a_registry,
     "The cluster as a file": a_file,
     "The command line itself": settings_of_a_client,
 }
