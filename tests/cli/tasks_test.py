@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -26,8 +27,8 @@ SECTIONS = read_sections()
 WAIT_S = 60.0
 CHANGING = {
     "abort", "add", "alter", "apply", "cancel", "copy", "create", "delete", "delete-offsets", "delete-records",
-    "elect", "expire", "import", "move", "perf", "produce", "remove", "remove-member", "renew", "reset", "run", "set",
-    "unset", "use", "verify",
+    "elect", "expire", "import", "move", "perf", "produce", "register", "remove", "remove-member", "renew", "reset",
+    "run", "set", "unset", "use", "verify",
 }  # fmt: skip
 """Words of commands that may not be repeated."""
 
@@ -186,9 +187,12 @@ def a_registry(week: Week) -> Iterator[None]:
     week.create("orders")
     address = week.variables["OTTLA_BROKERS"]
     fields = [{"name": "item", "type": "string"}, {"name": "price", "type": "int"}]
-    schema = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    note: dict[str, Any] = {"name": "note", "type": "string"}
+    for name, more in (("orders", []), ("next", [note | {"default": ""}]), ("wrong", [note])):
+        week.write(f"{name}.avsc", json.dumps({"type": "record", "name": "Order", "fields": fields + more}))
+    schema = (week.directory / "orders.avsc").read_text()
     with RegistryProcess(week.directory, address) as process:
-        week.variables["REGISTRY"] = process.url
+        week.variables["OTTLA_SCHEMA_REGISTRY"] = process.url
         with OttlaProducer({"bootstrap.servers": address}) as producer:
             value = AvroSerializer(SchemaRegistry(process.url), schema)(
                 {"item": "cake", "price": 4}, SerializationContext("orders", MessageField.VALUE)

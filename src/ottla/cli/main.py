@@ -156,6 +156,7 @@ _COMMANDS: Final = {
     "log": ("log", "Show, check and repair the log files of a broker."),
     "sim": ("simulation.sim", "Run the broker in a simulated world, with faults."),
     "reorder": ("simulation.reorder", "Simulate all late arrivals of requests of transactions."),
+    "schema": ("schema", "Show, check and register schemas of a registry."),
     "registry": ("registry", "Serve a schema registry over any Kafka cluster."),
     "table": ("table", "Copy a topic into an Iceberg table, a Delta table or Parquet."),
     "pipeline": ("pipeline", "Run PySpark pipelines, and show their progress."),

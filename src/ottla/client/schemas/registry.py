@@ -121,6 +121,25 @@ class SchemaRegistry:
         """The version of a subject that has a schema. Raises RegistryRequestError: 40401 and 40403, there is none."""
         return self._post_schema(f"/subjects/{quote(subject, safe='')}", schema, normalize)
 
+    def list_subjects(self) -> list[str]:
+        """The names of the subjects, sorted. Raises RegistryRequestError."""
+        answer = self._ask("/subjects")
+        return self._read(lambda: sorted(map(str, answer)))
+
+    def check_compatibility(self, subject: str, schema: Schema) -> list[str]:
+        """Why a schema breaks the level of its subject, compared with the versions that the level names; empty: it does
+        not. Raises RegistryRequestError."""
+        path = f"/compatibility/subjects/{quote(subject, safe='')}/versions?verbose=true"
+        document = self._ask(path, _schema_body(schema))
+        no_reason = ["it is not compatible; the registry gives no reason"]
+        return self._read(lambda: [] if document["is_compatible"] else document.get("messages") or no_reason)
+
+    def delete_subject(self, subject: str, *, permanent: bool = False) -> list[int]:
+        """Delete a subject; the versions that it had. Raises RegistryRequestError."""
+        path = f"/subjects/{quote(subject, safe='')}?permanent={str(permanent).lower()}"
+        answer = self._ask(path, method="DELETE")
+        return self._read(lambda: list(map(int, answer)))
+
     def find_latest(self, subject: str) -> tuple[SchemaVersion, RegisteredSchema]:
         """The latest version of a subject. Raises RegistryRequestError, InvalidSchema."""
         document = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
@@ -137,9 +156,7 @@ class SchemaRegistry:
         return tuple(texts.items())
 
     def _post_schema(self, path: str, schema: Schema, normalize: bool) -> SchemaVersion:
-        references = [each._asdict() for each in schema.references]
-        body = {"schema": schema.schema_str, "schemaType": schema.schema_type, "references": references}
-        document = self._ask(path + ("?normalize=true" if normalize else ""), json.dumps(body).encode())
+        document = self._ask(path + ("?normalize=true" if normalize else ""), _schema_body(schema))
         return self._read(lambda: _version_of(document))
 
     def find_schema(self, name: int | str) -> RegisteredSchema:
@@ -176,9 +193,9 @@ class SchemaRegistry:
             self._collect_references(below, texts, asked)
             texts[each["name"]] = _text_of(below)
 
-    def _ask(self, path: str, body: bytes | None = None) -> Any:
+    def _ask(self, path: str, body: bytes | None = None, method: str | None = None) -> Any:
         headers = self._headers if body is None else {**self._headers, "Content-Type": _MEDIA_TYPE}
-        request = urllib.request.Request(self._base + path, body, headers)  # noqa: S310  # the scheme is checked
+        request = urllib.request.Request(self._base + path, body, headers, method=method)  # noqa: S310  # the scheme is checked
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:  # noqa: S310
                 return json.loads(answer.read(_ANSWER_MAX))
@@ -186,6 +203,13 @@ class SchemaRegistry:
             raise _refusal(self._base, error) from error
         except (OSError, ValueError, RecursionError) as error:
             raise RegistryRequestError(0, f"the schema registry at {self._base} does not answer: {error}") from error
+
+
+def _schema_body(schema: Schema) -> bytes:
+    references = [each._asdict() for each in schema.references]
+    return json.dumps(
+        {"schema": schema.schema_str, "schemaType": schema.schema_type, "references": references}
+    ).encode()
 
 
 def _version_of(document: Any) -> SchemaVersion:
