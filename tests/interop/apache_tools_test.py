@@ -40,7 +40,7 @@ def kafka(request: pytest.FixtureRequest, bootstrap: str):
 def test_topics(kafka, topic: str) -> None:
     words = ("--create", "--topic", topic, "--partitions", "2", "--replication-factor", "1")
     assert f"Created topic {topic}." in kafka("kafka-topics", *words, "--config", "segment.bytes=1048576")
-    assert "exists already" in kafka("kafka-topics", *words, fails=True)
+    assert "already exists" in kafka("kafka-topics", *words, fails=True)
     assert topic in kafka("kafka-topics", "--list").split()
     kafka("kafka-topics", "--alter", "--topic", topic, "--partitions", "3")
     described = kafka("kafka-topics", "--describe", "--topic", topic)

@@ -104,7 +104,7 @@ def check_new(spec: TopicSpec, image: ClusterImage) -> None:
     """Raise ApiError when the topic cannot be created because of its name."""
     check_name(spec.name)
     if spec.name in image.topics:
-        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {spec.name!r} exists already")
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{spec.name}' already exists.")
     check_collision(spec.name, image.topics)
 
 

@@ -7,11 +7,12 @@ request is raised. One thread per object.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.client.admin.partitions import PartitionAdmin
 from ottla.client.admin.types import (
     MAX_TIMESTAMP,
+    TIERED_TIMESTAMPS,
     ClusterDescription,
     NewTopic,
     OffsetFound,
@@ -46,6 +47,9 @@ from ottla.wire.messages import (
 from ottla.wire.schema import Message
 
 R = TypeVar("R", bound=Message)
+
+
+_FIRST_VERSIONS: Final = {MAX_TIMESTAMP: 7, **TIERED_TIMESTAMPS}
 
 
 class _Item(NamedTuple):
@@ -126,14 +130,24 @@ class Admin(PartitionAdmin):
         return {name: failed.get(name) for name in wanted}
 
     def create_partitions(
-        self, totals: Mapping[str, int], *, validate_only: bool = False, deadline: Deadline | None = None
+        self,
+        totals: Mapping[str, int],
+        *,
+        assignments: Mapping[str, Sequence[Sequence[int]]] = {},
+        validate_only: bool = False,
+        deadline: Deadline | None = None,
     ) -> dict[str, ClientError | None]:
-        """Raise the number of partitions of topics to the given totals; None for each topic that was changed."""
+        """Raise the number of partitions of topics to the given totals; None for each topic that was changed.
+
+        assignments: the replicas of each partition that is added; the broker chooses those of the other topics.
+        """
 
         def ask(names: Sequence[str], deadline: Deadline) -> Iterator[_Item]:
             request = CreatePartitionsRequest(
                 topics=[
-                    CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=totals[name], assignments=None)
+                    CreatePartitionsRequest.CreatePartitionsTopic(
+                        name=name, count=totals[name], assignments=_added_replicas(assignments.get(name))
+                    )
                     for name in names
                 ],
                 timeout_ms=timeout_ms(deadline),
@@ -151,14 +165,16 @@ class Admin(PartitionAdmin):
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], deadline: Deadline | None = None
     ) -> dict[TopicPartition, OffsetFound | ClientError]:
-        """The first offset whose record has at least that timestamp (ms), or EARLIEST, LATEST, MAX_TIMESTAMP.
+        """The first offset whose record has at least that timestamp (ms), or EARLIEST, LATEST, MAX_TIMESTAMP, or
+        one of `TIERED_TIMESTAMPS`.
 
         LATEST respects `isolation.level`: the last stable offset under read_committed.
         """
         isolation = ISOLATION[self._cluster.config.isolation_level]
         # Version 1 returns one offset per timestamp, 2 adds the isolation level, 7 adds MAX_TIMESTAMP (KIP-734). An
         # older broker would ignore what it does not know, so the request is refused here instead.
-        at_least = 7 if MAX_TIMESTAMP in timestamps.values() else 2 if isolation else 1
+        at_least = max((_FIRST_VERSIONS.get(each, 1) for each in timestamps.values()), default=1)
+        at_least = max(at_least, 2 if isolation else 1)
 
         def send(connection: Connection, asked: Sequence[TopicPartition]) -> Iterator[SentRequest[ListOffsetsResponse]]:
             version = connection.choose_version(ApiKey.LIST_OFFSETS, at_least=at_least)
@@ -270,6 +286,14 @@ def _creatable_topic(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
         assignments=assignments,
         configs=configs,
     )
+
+
+def _added_replicas(
+    replicas: Sequence[Sequence[int]] | None,
+) -> list[CreatePartitionsRequest.CreatePartitionsAssignment] | None:
+    if replicas is None:
+        return None
+    return [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=list(each)) for each in replicas]
 
 
 def _offset_results(answer: ListOffsetsResponse) -> Iterator[tuple[TopicPartition, OffsetFound | RefusedError]]:

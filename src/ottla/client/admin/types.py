@@ -22,6 +22,10 @@ LATEST: Final = -1
 MAX_TIMESTAMP: Final = -3
 """As a timestamp: the record with the largest one (KIP-734)."""
 
+TIERED_TIMESTAMPS: Final = {-4: 8, -5: 9, -6: 11}
+"""Offsets of logs in tiered storage, as timestamps (KIP-405, KIP-1005, KIP-1023): the first local one, the last one in
+remote storage, the first one not there yet. Each with the first version of ListOffsets that knows it."""
+
 
 class NewTopic(NamedTuple):
     """A topic to create; -1 takes the broker's default. `assignment` (replicas per partition) replaces the counts."""

@@ -112,7 +112,7 @@ class TopicChanges:
                 if node is not None and node.data == encode_topic(topics.topic_node(topic)):
                     return  # the multi succeeded, only its response was lost
                 if node is not None:
-                    raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already") from None
+                    raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.") from None
             else:
                 return
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the nodes of topic {topic.name!r} are being changed by others")

@@ -1,0 +1,93 @@
+"""Errors in the words of Kafka's Java clients: the class that is printed, and its message.
+
+Zone: pure. Scripts look for these names in the output of tools.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.client.errors import (
+    AuthenticationError,
+    ClientError,
+    ConfigError,
+    DeadlineError,
+    RefusedError,
+    RequestTimeoutError,
+    UnreachableError,
+    UnsupportedVersionError,
+)
+from ottla.errors import ErrorCode
+from ottla.kafka_tools.options import ToolError
+
+_PACKAGE: Final = "org.apache.kafka.common.errors."
+_IRREGULAR: Final = {
+    ErrorCode.UNKNOWN_SERVER_ERROR: "UnknownServerException",
+    ErrorCode.CORRUPT_MESSAGE: "CorruptRecordException",
+    ErrorCode.REQUEST_TIMED_OUT: "TimeoutException",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "TopicExistsException",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "InvalidTopicException",
+    ErrorCode.MESSAGE_TOO_LARGE: "RecordTooLargeException",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "RecordBatchTooLargeException",
+    ErrorCode.INVALID_CONFIG: "InvalidConfigurationException",
+    ErrorCode.NON_EMPTY_GROUP: "GroupNotEmptyException",
+    ErrorCode.POLICY_VIOLATION: "PolicyViolationException",
+    ErrorCode.KAFKA_STORAGE_ERROR: "KafkaStorageException",
+    ErrorCode.UNSUPPORTED_VERSION: "UnsupportedVersionException",
+}
+_MESSAGES: Final = {
+    ErrorCode.OFFSET_OUT_OF_RANGE: "The requested offset is not within the range of offsets maintained by the server.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "This server does not host this topic-partition.",
+    ErrorCode.LEADER_NOT_AVAILABLE: "There is no leader for this topic-partition as we are in the middle of a "
+    "leadership election.",
+    ErrorCode.GROUP_ID_NOT_FOUND: "The group id does not exist.",
+    ErrorCode.NON_EMPTY_GROUP: "The group is not empty.",
+    ErrorCode.SECURITY_DISABLED: "Security features are disabled.",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Deleting offsets of a topic is forbidden while the consumer group is "
+    "actively subscribed to it.",
+}
+
+
+def java_class(code: ErrorCode) -> str:
+    """The class that Kafka's Java clients raise for an error code."""
+    regular = code.name.title().replace("_", "") + "Exception"
+    return _PACKAGE + _IRREGULAR.get(code, regular)
+
+
+def error_message(error: ClientError) -> str:
+    """The message of an error: the broker's own, else Kafka's for its code, else ours."""
+    if isinstance(error, RefusedError):
+        return error.message or _MESSAGES.get(error.code) or str(error)
+    return str(error)
+
+
+def error_class(error: ClientError) -> str:
+    """The class of Kafka's Java clients for an error."""
+    if isinstance(error, RefusedError):
+        return java_class(error.code)
+    if isinstance(error, (UnreachableError, DeadlineError, RequestTimeoutError)):
+        return f"{_PACKAGE}TimeoutException"
+    if isinstance(error, AuthenticationError):
+        return f"{_PACKAGE}AuthenticationException"
+    if isinstance(error, UnsupportedVersionError):
+        return f"{_PACKAGE}UnsupportedVersionException"
+    if isinstance(error, ConfigError):
+        return "org.apache.kafka.common.config.ConfigException"
+    return "org.apache.kafka.common.KafkaException"
+
+
+def error_text(error: ClientError) -> str:
+    """The exception as Java prints it: `org.apache.kafka.common.errors.TopicExistsException: Topic …`."""
+    return f"{error_class(error)}: {error_message(error)}"
+
+
+def tool_error(error: ClientError) -> ToolError:
+    """The error as a tool reports it."""
+    message = error_message(error)
+    if isinstance(error, UnreachableError):
+        message = f"Timed out waiting for a node assignment. {message}"
+    return ToolError(message, error_class(error))

@@ -1,0 +1,175 @@
+"""kafka-configs: show and change settings of topics, brokers, groups and clients, quotas and passwords.
+
+Zone: real. Options and their checks; `config_entities` asks and changes the cluster.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.client.errors import ClientError
+from ottla.kafka_tools.connection import open_cluster, read_file
+from ottla.kafka_tools.java_errors import error_text
+from ottla.kafka_tools.options import (
+    COMMAND_CONFIG,
+    SERVER,
+    Options,
+    Tool,
+    ToolError,
+    WordsReport,
+    WrongUsage,
+    flag,
+    single_action,
+    value,
+    values,
+)
+from ottla.kafka_tools.tools.config_entities import Entity, alter_entity, describe_entity
+
+_TYPES: Final = ("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups", "broker-loggers")
+_SHORT: Final = {
+    "topic": "topics",
+    "client": "clients",
+    "user": "users",
+    "broker": "brokers",
+    "broker-logger": "broker-loggers",
+    "ip": "ips",
+    "group": "groups",
+    "client-metrics": "client-metrics",
+}
+_SHORT_DEFAULTS: Final = {
+    "client-defaults": "clients",
+    "user-defaults": "users",
+    "broker-defaults": "brokers",
+    "ip-defaults": "ips",
+}
+_PASSWORD: Final = re.compile(r"password=[^\],]*")
+_NUMBERED: Final = ("brokers", "broker-loggers")
+
+
+def run_configs(options: Options) -> None:
+    """Describe or alter the entity that the options name."""
+    action = single_action(
+        options, ("describe", "alter"), "Command must include exactly one action: --describe, --alter"
+    )
+    if not options.has("bootstrap-server"):
+        raise ToolError("Either --bootstrap-server or --bootstrap-controller must be specified.")
+    entities = _named_entities(options, action)
+    added, deleted = _changes(options, action)
+    with open_cluster(options) as cluster:
+        try:
+            if action == "describe":
+                describe_entity(cluster, entities, every=options.has("all"))
+            else:
+                alter_entity(cluster, entities, added, deleted)
+        except ClientError as error:
+            line = _PASSWORD.sub("password=[hidden]", " ".join(options.line))
+            print(f"Error while executing config command with args '{line}'", file=sys.stderr)
+            raise ToolError(f"java.util.concurrent.ExecutionException: {error_text(error)}") from None
+
+
+def _named_entities(options: Options, action: str) -> list[Entity]:
+    """The entities of both spellings; at most a user and a client. Raises ToolError."""
+    names: list[str | None] = [*options.texts("entity-name"), *([""] * options.has("entity-default"))]
+    types = list(options.texts("entity-type"))
+    entities = [Entity(kind, names[at] if at < len(names) else None) for at, kind in enumerate(types)]
+    entities += [Entity(kind, options.text(name)) for name, kind in _SHORT.items() if options.has(name)]
+    entities += [Entity(kind, "") for name, kind in _SHORT_DEFAULTS.items() if options.has(name)]
+    if not entities:
+        raise ToolError("At least one entity type must be specified")
+    for entity in entities:
+        _check_entity(entity, action)
+    kinds = {entity.kind for entity in entities}
+    if len(entities) > 1 and (kinds != {"users", "clients"} or len(entities) > 2):
+        raise ToolError("Only 'users' and 'clients' entity types may be specified together")
+    return sorted(entities, key=lambda entity: entity.kind, reverse=True)
+
+
+def _check_entity(entity: Entity, action: str) -> None:
+    if entity.kind not in _TYPES:
+        raise ToolError(
+            f"Invalid entity type {entity.kind}, the entity type must be one of {', '.join(_TYPES)} with a "
+            "--bootstrap-server or --bootstrap-controller argument"
+        )
+    if action == "alter" and entity.name is None:
+        raise ToolError(f"An entity name must be specified with --alter of {entity.kind}")
+    if entity.kind in _NUMBERED and entity.name and not entity.name.isdecimal():
+        raise ToolError(
+            f"The entity name for {entity.kind} must be a valid integer broker id, but it is: {entity.name}"
+        )
+
+
+def _changes(options: Options, action: str) -> tuple[dict[str, str], list[str]]:
+    """(settings to add, keys to delete). Raises ToolError, WrongUsage."""
+    if action == "describe":
+        for name in ("add-config", "add-config-file", "delete-config"):
+            if options.has(name):
+                raise WrongUsage(f'Option "[describe]" can\'t be used with option "[{name}]"')
+        return {}, []
+    if options.has("add-config") and options.has("add-config-file"):
+        raise ToolError("Only one of --add-config or --add-config-file must be specified")
+    added = parse_config_list(options.text("add-config"))
+    if options.has("add-config-file"):
+        from ottla.client.settings import parse_properties
+
+        added = parse_properties(read_file(options.text("add-config-file")))
+    deleted = [each.strip() for each in ",".join(options.texts("delete-config")).split(",") if each.strip()]
+    if not added and not deleted:
+        raise ToolError(
+            "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"
+        )
+    return added, deleted
+
+
+def parse_config_list(text: str) -> dict[str, str]:
+    """The settings of `k1=v1,k2=[a,b],k3=v3`. Raises ToolError."""
+    found: dict[str, str] = {}
+    for part in split_outside_brackets(text):
+        key, equals, raw = part.partition("=")
+        if not equals:
+            raise ToolError(
+                "requirement failed: Invalid entity config: all configs to be added must be in the format "
+                '"key=val" or  "key=[val1,val2]" to group values which contain commas.'
+            )
+        raw = raw.strip()
+        found[key.strip()] = raw[1:-1] if raw[:1] == "[" and raw[-1:] == "]" else raw
+    return found
+
+
+def split_outside_brackets(text: str) -> Sequence[str]:
+    """The parts between commas that are not inside of square brackets."""
+    parts, depth, start = [], 0, 0
+    for at, sign in enumerate(text):
+        depth += (sign == "[") - (sign == "]" and depth > 0)
+        if sign == "," and not depth:
+            parts.append(text[start:at])
+            start = at + 1
+    parts.append(text[start:])
+    return [part for part in parts if part.strip()]
+
+
+TOOL: Final = Tool(
+    "This tool helps to manipulate and describe entity config for a topic, client, user, broker, ip, client-metrics "
+    "or group",
+    (
+        *SERVER,
+        *COMMAND_CONFIG,
+        value("bootstrap-controller", "The controllers to connect to.", "brokers answer for the controller"),
+        flag("alter", "Alter the configuration for the entity."),
+        flag("describe", "List configs for the given entity."),
+        flag("all", "List all configs for the given entity, including static configs if available."),
+        values("entity-type", "Type of entity (topics/clients/users/brokers/broker-loggers/ips/client-metrics/groups)"),
+        values("entity-name", "Name of entity."),
+        flag("entity-default", "Default entity name for clients/users/brokers/ips."),
+        value("add-config", "Key Value pairs of configs to add: 'k1=v1,k2=[v1,v2,v2],k3=v3'."),
+        value("add-config-file", "Path to a properties file with configs to add."),
+        values("delete-config", "Config keys to remove: 'k1,k2'."),
+        flag("force", "Suppress console prompts."),
+        *(value(name, f"An entity of the type {kind}.") for name, kind in _SHORT.items()),
+        *(flag(name, f"The defaults of {kind}.") for name, kind in _SHORT_DEFAULTS.items()),
+    ),
+    run_configs,
+    wrong_words=WordsReport.PLAIN,
+)

@@ -1,0 +1,255 @@
+"""kafka-topics: create, list, describe, alter and delete topics.
+
+Zone: real. Options and output of Apache Kafka's tool; `topic_descriptions` prints descriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.types import NewTopic
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, RefusedError
+from ottla.client.metadata import TopicView
+from ottla.errors import ErrorCode
+from ottla.kafka_tools.connection import open_cluster
+from ottla.kafka_tools.name_filter import matching_names
+from ottla.kafka_tools.options import (
+    COMMAND_CONFIG,
+    SERVER,
+    Options,
+    Tool,
+    ToolError,
+    WrongUsage,
+    WrongWords,
+    flag,
+    refuse_together,
+    require_options,
+    single_action,
+    value,
+    values,
+)
+from ottla.kafka_tools.tools.topic_descriptions import Shown, describe_topics
+from ottla.types import uuid_from_text
+
+_ARGUMENT: Final = "java.lang.IllegalArgumentException"
+_ACTIONS: Final = ("list", "describe", "create", "alter", "delete")
+_COLLISION: Final = (
+    "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. To "
+    "avoid issues it is best to use either, but not both."
+)
+_SHOWN_PARTITIONS: Final = (
+    "under-replicated-partitions",
+    "under-min-isr-partitions",
+    "at-min-isr-partitions",
+    "unavailable-partitions",
+)
+_NOT_WITH: Final = {
+    "config": ("alter", "delete", "describe", "list"),
+    "partitions": ("delete", "describe", "list", "exclude-internal"),
+    "replication-factor": ("alter", "delete", "describe", "list"),
+    "replica-assignment": ("delete", "describe", "list"),
+    **dict.fromkeys(_SHOWN_PARTITIONS, ("alter", "create", "delete", "list", "topics-with-overrides")),
+    "topics-with-overrides": ("alter", "create", "delete", "list"),
+    "if-exists": ("create", "list"),
+    "if-not-exists": ("alter", "delete", "describe", "list"),
+    "exclude-internal": ("alter", "create", "delete"),
+}
+
+
+def run_topics(options: Options) -> None:
+    """Carry out the one action of the options."""
+    action = _checked_action(options)
+    if not options.has("bootstrap-server"):
+        raise WrongWords("--bootstrap-server must be specified", _ARGUMENT)
+    with open_cluster(options) as cluster:
+        _RUNS[action](options, cluster)
+
+
+def _checked_action(options: Options) -> str:
+    action = single_action(
+        options,
+        _ACTIONS,
+        "Command must include exactly one action: --list, --describe, --create, --alter or --delete",
+    )
+    if action in ("create", "delete", "alter") and not options.has("topic"):
+        raise WrongUsage('Missing required argument "[topic]"')
+    if action == "alter" and options.has("config"):
+        raise WrongUsage(
+            'Option combination "[[bootstrap-server], [config]]" can\'t be used with option "[alter]" (To alter topic '
+            "configurations, the kafka-configs tool can be used.)"
+        )
+    if action == "alter":
+        require_options(options, "partitions")
+    if action == "create":
+        refuse_together(options, "replica-assignment", ("partitions", "replication-factor"))
+    for name, others in _NOT_WITH.items():
+        refuse_together(options, name, others)
+    return action
+
+
+def _create(options: Options, cluster: Cluster) -> None:
+    name = options.text("topic")
+    if "." in name or "_" in name:
+        print(_COLLISION, flush=True)
+    topic = _new_topic(options, name)
+    error = Admin(cluster).create_topics([topic])[name]
+    exists = isinstance(error, RefusedError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    if isinstance(error, ClientError):
+        if not (exists and options.has("if-not-exists")):
+            raise error
+    else:
+        print(f"Created topic {name}.")
+
+
+def _new_topic(options: Options, name: str) -> NewTopic:
+    partitions = options.integer("partitions", -1)
+    factor = options.integer("replication-factor", -1)
+    if options.has("partitions") and partitions < 1:
+        raise ToolError("The partitions must be greater than 0", _ARGUMENT)
+    if options.has("replication-factor") and not 1 <= factor <= 32_767:
+        raise ToolError("The replication factor must be between 1 and 32767 inclusive", _ARGUMENT)
+    assignment = parse_assignment(options.text("replica-assignment")) if options.has("replica-assignment") else None
+    return NewTopic(name, partitions, factor, _parse_configs(options.texts("config")), assignment)
+
+
+def _parse_configs(words: Sequence[str]) -> dict[str, str | float | Sequence[str]]:
+    configs: dict[str, str | float | Sequence[str]] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ToolError(
+                'requirement failed: Invalid topic config: all configs to be added must be in the format "key=val".',
+                _ARGUMENT,
+            )
+        configs[key.strip()] = text.strip()
+    return configs
+
+
+def parse_assignment(text: str) -> dict[int, list[int]]:
+    """Replicas by partition, of `1:2,2:3`. Raises ToolError."""
+    assignment: dict[int, list[int]] = {}
+    for number, part in enumerate(text.split(",")):
+        try:
+            replicas = [int(each) for each in part.strip().split(":")]
+        except ValueError:
+            raise ToolError(f'For input string: "{part.strip()}"', "java.lang.NumberFormatException") from None
+        if twice := sorted({each for each in replicas if replicas.count(each) > 1}):
+            named = ",".join(map(str, twice))
+            raise ToolError(
+                f"Partition replica lists may not contain duplicate entries: {named}",
+                "org.apache.kafka.tools.AdminCommandFailedException",
+            )
+        assignment[number] = replicas
+        if len(replicas) != len(assignment[0]):
+            raise ToolError(
+                f"Partition {number} has different replication factor: {replicas}",
+                "org.apache.kafka.tools.AdminOperationException",
+            )
+    return assignment
+
+
+def _list(options: Options, cluster: Cluster) -> None:
+    for topic in _selected_topics(options, cluster):
+        print(topic.name)
+
+
+def _selected_topics(options: Options, cluster: Cluster, *, must_exist: bool = False) -> list[TopicView]:
+    """The topics that `--topic` selects, sorted. Raises ToolError if there must be one."""
+    every = Admin(cluster).list_topics(internal=not options.has("exclude-internal"))
+    if not options.has("topic"):
+        return every
+    text = options.text("topic")
+    names = set(matching_names(text, [topic.name for topic in every]))
+    if must_exist and not names and not options.has("if-exists"):
+        raise ToolError(f"Topic '{text}' does not exist as expected", _ARGUMENT)
+    return [topic for topic in every if topic.name in names]
+
+
+def _describe(options: Options, cluster: Cluster) -> None:
+    if options.has("topic-id"):
+        topics = _topic_of_id(options, cluster)
+    else:
+        topics = _selected_topics(options, cluster, must_exist=True)
+    shown = Shown(
+        topics=not any(options.has(name) for name in _SHOWN_PARTITIONS),
+        partitions=not options.has("topics-with-overrides"),
+        with_overrides=options.has("topics-with-overrides"),
+        under_replicated=options.has("under-replicated-partitions"),
+        under_min_isr=options.has("under-min-isr-partitions"),
+        at_min_isr=options.has("at-min-isr-partitions"),
+        unavailable=options.has("unavailable-partitions"),
+    )
+    describe_topics(cluster, topics, shown)
+
+
+def _topic_of_id(options: Options, cluster: Cluster) -> list[TopicView]:
+    text = options.text("topic-id")
+    try:
+        wanted = uuid_from_text(text)
+    except ValueError:
+        raise ToolError(f"Input string `{text}` is not a base64-encoded UUID of 16 bytes", _ARGUMENT) from None
+    found = [topic for topic in Admin(cluster).list_topics(internal=True) if topic.topic_id == wanted]
+    if not found and not options.has("if-exists"):
+        raise ToolError(f"TopicId '{text}' does not exist as expected", _ARGUMENT)
+    return found
+
+
+def _alter(options: Options, cluster: Cluster) -> None:
+    total = options.integer("partitions", 0)
+    topics = _selected_topics(options, cluster, must_exist=True)
+    added: Mapping[str, list[list[int]]] = {}
+    if options.has("replica-assignment"):
+        replicas = list(parse_assignment(options.text("replica-assignment")).values())
+        added = {topic.name: replicas[len(topic.partitions) :] for topic in topics}
+    if topics:
+        results = Admin(cluster).create_partitions({topic.name: total for topic in topics}, assignments=added)
+        _raise_first(results)
+
+
+def _delete(options: Options, cluster: Cluster) -> None:
+    topics = _selected_topics(options, cluster, must_exist=True)
+    if topics:
+        _raise_first(Admin(cluster).delete_topics([topic.name for topic in topics]))
+
+
+def _raise_first(results: Mapping[str, ClientError | None]) -> None:
+    for error in results.values():
+        if error is not None:
+            raise error
+
+
+_RUNS: Final = {"list": _list, "describe": _describe, "create": _create, "alter": _alter, "delete": _delete}
+TOOL: Final = Tool(
+    "This tool helps to create, delete, describe, or change a topic.",
+    (
+        *SERVER,
+        *COMMAND_CONFIG,
+        flag("list", "List all available topics."),
+        flag("create", "Create a new topic."),
+        flag("delete", "Delete a topic."),
+        flag("alter", "Alter the number of partitions and replica assignment."),
+        flag("describe", "List details for the given topics."),
+        value("topic", "The topic to create, alter, describe or delete; a regular expression, except for --create."),
+        value("topic-id", "The topic-id to describe."),
+        values("config", "A topic configuration override, name=value, for the topic being created."),
+        value("delete-config", "No longer supported.", "Apache Kafka removed it in 4.0; kafka-configs --alter does it"),
+        value("partitions", "The number of partitions for the topic being created or altered."),
+        value("replication-factor", "The replication factor for each partition in the topic being created."),
+        value("replica-assignment", "Replicas of each partition: 1:2,2:3 for two partitions."),
+        flag("under-replicated-partitions", "Only show under-replicated partitions."),
+        flag("unavailable-partitions", "Only show partitions whose leader is not available."),
+        flag("under-min-isr-partitions", "Only show partitions whose isr count is less than the configured minimum."),
+        flag("at-min-isr-partitions", "Only show partitions whose isr count is equal to the configured minimum."),
+        flag("topics-with-overrides", "Only show topics that have overridden configs."),
+        flag("if-exists", "The action is only executed if the topic exists."),
+        flag("if-not-exists", "The request will not fail if the topic already exists."),
+        flag("exclude-internal", "Exclude internal topics when listing or describing topics."),
+        value("partition-size-limit-per-response", "The maximum number of partitions in one response."),
+    ),
+    run_topics,
+    prefix="Error while executing topic command : ",
+    to_stdout=True,
+)
