@@ -34,6 +34,7 @@ TOOLS: Final = {
     "kafka-topics": "topics",
     "kafka-consumer-groups": "consumer_groups",
     "kafka-configs": "configs",
+    "kafka-acls": "acls",
     "kafka-get-offsets": "get_offsets",
     "kafka-delete-records": "delete_records",
     "kafka-broker-api-versions": "broker_api_versions",
