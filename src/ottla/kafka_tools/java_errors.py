@@ -20,6 +20,7 @@ from ottla.client.errors import (
 from ottla.errors import ErrorCode
 from ottla.kafka_tools.options import ToolError
 
+EXECUTION: Final = "java.util.concurrent.ExecutionException"
 _PACKAGE: Final = "org.apache.kafka.common.errors."
 _IRREGULAR: Final = {
     ErrorCode.UNKNOWN_SERVER_ERROR: "UnknownServerException",
@@ -85,9 +86,11 @@ def error_text(error: ClientError) -> str:
     return f"{error_class(error)}: {error_message(error)}"
 
 
-def tool_error(error: ClientError) -> ToolError:
-    """The error as a tool reports it."""
+def tool_error(error: ClientError, *, wrapped: bool = False) -> ToolError:
+    """The error as a tool reports it. wrapped: as the cause of an ExecutionException."""
     message = error_message(error)
     if isinstance(error, UnreachableError):
         message = f"Timed out waiting for a node assignment. {message}"
+    if wrapped:
+        return ToolError(f"{error_class(error)}: {message}", EXECUTION)
     return ToolError(message, error_class(error))

@@ -32,6 +32,8 @@ KAFKA_VERSION: Final = "4.4.0"
 """The version whose tools these follow."""
 TOOLS: Final = {
     "kafka-topics": "topics",
+    "kafka-console-producer": "console_producer",
+    "kafka-console-consumer": "console_consumer",
     "kafka-consumer-groups": "consumer_groups",
     "kafka-configs": "configs",
     "kafka-acls": "acls",
@@ -89,7 +91,7 @@ def run_tool(tool: Tool, words: Sequence[str]) -> int:
     except ToolError as error:
         _print_failure(tool, error)
     except ClientError as error:
-        _print_failure(tool, tool_error(error))
+        _print_failure(tool, tool_error(error, wrapped=tool.wrap_refusals))
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -127,4 +129,4 @@ def _print_failure(tool: Tool, error: ToolError) -> None:
     stream = sys.stdout if tool.to_stdout else sys.stderr
     print(f"{tool.prefix}{error.message}", file=stream, flush=True)
     if error.java_class:
-        print(f"{error.java_class}: {error.message}", file=sys.stderr)
+        print(f"{error.java_class}: {error.message}", file=sys.stdout if tool.all_to_stdout else sys.stderr)

@@ -233,3 +233,7 @@ class Tool(NamedTuple):
     """Whether that line is printed to standard output."""
     wrong_words: WordsReport = WordsReport.WITH_CLASS
     """How the tool prints a word that it cannot use."""
+    all_to_stdout: bool = False
+    """Whether the exception also is."""
+    wrap_refusals: bool = False
+    """Whether an error of the cluster is the cause of another exception, as where Kafka's tool waits for a future."""

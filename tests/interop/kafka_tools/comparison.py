@@ -18,6 +18,7 @@ from ottla.kafka_tools.main import load_tool, run_tool
 
 _STACK = re.compile(r"\s+at \S+\(.*\)$|\s+\.\.\. \d+ (more|common)|Caused by: ")
 _LOGGED = re.compile(r"\[[^\]]*(AdminClient|Producer|Consumer) clientId=")
+_ADVICE = "The consumer rebalance protocol (KIP-848)"  # for a protocol that Ottla's consumer does not have
 _REPLACED = (
     (re.compile(r"TopicId: [\w-]{22}"), "TopicId: ID"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
@@ -34,7 +35,7 @@ def normalized(text: str, prefix: str) -> list[str]:
         line = raw.rstrip()
         if line.startswith("Option  "):
             break  # the list of options, which is longer or shorter
-        if not _STACK.match(raw) and not _LOGGED.match(line):
+        if not _STACK.match(raw) and not _LOGGED.match(line) and not line.startswith(_ADVICE):
             for pattern, replacement in _REPLACED:
                 line = pattern.sub(replacement, line)
             lines.append(line)

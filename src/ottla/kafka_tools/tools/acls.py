@@ -122,5 +122,7 @@ TOOL: Final = Tool(
     run_acls,
     prefix="Error while executing ACL command: ",
     to_stdout=True,
+    all_to_stdout=True,
+    wrap_refusals=True,
     wrong_words=WordsReport.WITH_USAGE,
 )

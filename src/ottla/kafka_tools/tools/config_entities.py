@@ -144,11 +144,11 @@ def _describe_quotas(cluster: Cluster, entities: Sequence[Entity]) -> None:
             for part, name in owner._asdict().items()
             if name != ""
         )
-        values = ", ".join(f"{key}={_number_text(number)}" for key, number in sorted(quotas.items()))
+        values = ", ".join(f"{key}={number_text(number)}" for key, number in sorted(quotas.items()))
         print(f"Quota configs for {named} are {values}")
 
 
-def _number_text(number: float) -> str:
+def number_text(number: float) -> str:
     """A number as Java prints a double: 1024.0, 1.048576E7 from ten million on."""
     if 1e-3 <= abs(number) < 1e7 or not number:
         return repr(float(number))

@@ -6,6 +6,7 @@ Zone: real. Options, checks and small actions; `group_descriptions` prints descr
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, RefusedError
 from ottla.errors import ErrorCode
 from ottla.kafka_tools.connection import open_cluster
-from ottla.kafka_tools.java_errors import error_class, error_message, error_text
+from ottla.kafka_tools.java_errors import EXECUTION, error_class, error_message, error_text
 from ottla.kafka_tools.options import (
     COMMAND_CONFIG,
     SERVER,
@@ -56,12 +57,13 @@ def run_consumer_groups(options: Options) -> int:
 
 def _print_cluster_error(error: ClientError) -> None:
     """Print an error of the cluster with the exceptions that Kafka's tool meets."""
-    text, kind = error_text(error), "java.util.concurrent.ExecutionException"
+    text, kind = error_text(error), EXECUTION
     # Kafka's tool looks topics up itself, and raises the error as it is.
     if isinstance(error, RefusedError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         text, kind = error_message(error), error_class(error)
     _print_error(f"Executing consumer group command failed due to {text}")
-    print(f"{kind}: {text}")
+    sys.stdout.flush()
+    print(f"{kind}: {text}", file=sys.stderr)
 
 
 def _print_error(text: str) -> None:

@@ -85,7 +85,7 @@ def _partition_filter(options: Options) -> _Wanted:
     if options.has("topic-partitions"):
         if options.has("topic") or options.has("partitions"):
             raise ToolError("--topic-partitions cannot be used with --topic or --partitions")
-        rules = [_parse_rule(rule) for rule in options.text("topic-partitions").split(",")]
+        rules = [parse_rule(rule) for rule in options.text("topic-partitions").split(",")]
         return lambda tp: any(rule(tp) for rule in rules)
     numbers = _parse_numbers(options.text("partitions")) if options.has("partitions") else None
     topic = options.text("topic", ".*")
@@ -103,7 +103,7 @@ def _parse_numbers(text: str) -> set[int]:
     return numbers
 
 
-def _parse_rule(rule: str) -> _Wanted:
+def parse_rule(rule: str) -> _Wanted:
     """The partitions of `TOPIC`, `TOPIC:5`, `TOPIC:1-3` (without 3), `TOPIC:1-`, `TOPIC:-3`. Raises ToolError."""
     match = _RULE.fullmatch(rule.strip())
     if match is None:
