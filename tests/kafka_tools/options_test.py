@@ -38,16 +38,16 @@ def parse(*words: str) -> Options:
 def test_words() -> None:
     options = parse("--list", "--time", "-1", "--config=a=b", "-config", "c=d", "extra", "--state", "Empty")
     assert options.has("list")
-    assert options.text("time") == "-1"
-    assert options.integer("time", 0) == -1
-    assert list(options.texts("config")) == ["a=b", "c=d"]
+    assert options.value_of("time") == "-1"
+    assert options.number_of("time", 0) == -1
+    assert list(options.values_of("config")) == ["a=b", "c=d"]
     assert list(options.words) == ["extra"]
-    assert options.text("state") == "Empty"
-    assert options.text("missing", "default") == "default"
+    assert options.value_of("state") == "Empty"
+    assert options.value_of("missing", "default") == "default"
 
 
 def test_a_value_that_may_be_missing() -> None:
-    assert parse("--state", "--list").text("state", "none") == "none"
+    assert parse("--state", "--list").value_of("state", "none") == "none"
     assert parse("--state").has("state")
 
 
@@ -77,12 +77,12 @@ def test_zookeeper_names_the_option_to_use() -> None:
 @pytest.mark.parametrize("text", ["a", "9" * 30, "1_000", ""])
 def test_numbers(text: str) -> None:
     with pytest.raises(ToolError, match="Cannot parse argument"):
-        parse("--time", text).integer("time", 0)
+        parse("--time", text).number_of("time", 0)
 
 
 def test_an_option_given_twice() -> None:
     with pytest.raises(ToolError, match="Found multiple arguments for option time"):
-        parse("--time", "1", "--time", "2").text("time")
+        parse("--time", "1", "--time", "2").value_of("time")
 
 
 def test_combinations() -> None:

@@ -48,7 +48,9 @@ def test_formats() -> None:
     names = ("timestamp", "partition", "offset", "delivery", "epoch", "headers", "key")
     properties = {f"print.{name}": "true" for name in names}
     properties |= {"key.separator": "|", "key.deserializer": "org.apache.kafka.common.serialization.LongDeserializer"}
-    expected = b"LogAppendTime:1700000000000|Partition:3|Offset:7|Delivery:NOT_PRESENT|Epoch:4|h:null|5|null\n"
+    expected = (
+        b"LogAppendTime:1700000000000|Partition:3|Offset:7|Delivery:NOT_PRESENT|Epoch:NOT_PRESENT|h:null|5|null\n"
+    )
     assert make_format("", properties)(RECORD) == expected
     assert make_format("org.apache.kafka.tools.consumer.NoOpMessageFormatter", {})(RECORD) == b""
     with pytest.raises(ValueError, match="ShortDeserializer received 8 bytes"):

@@ -52,7 +52,7 @@ def client_settings(
     settings: dict[str, str] = {}
     for name in file_options:
         if options.has(name):
-            settings |= parse_properties(read_file(options.text(name)))
+            settings |= parse_properties(read_file(options.value_of(name)))
     settings |= dict(split_setting(each) for each in given)
     providers = {key: settings[key] for key in settings if is_provider_key(key)}
     known, _ = split_unknown({key: settings[key] for key in settings if key not in providers}, more)
@@ -62,7 +62,7 @@ def client_settings(
         known = {key: value for key, value in resolve_values(known | providers).items() if key in known}
     for name in ("bootstrap-server", "broker-list", "bootstrap-controller"):
         if options.has(name):
-            known["bootstrap.servers"] = options.text(name)
+            known["bootstrap.servers"] = options.value_of(name)
     return known
 
 

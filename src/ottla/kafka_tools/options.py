@@ -67,20 +67,20 @@ class Options(NamedTuple):
         """Whether the option was given."""
         return name in self.given
 
-    def text(self, name: str, default: str = "") -> str:
+    def value_of(self, name: str, default: str = "") -> str:
         """The value of an option. Raises ToolError for one that was given twice."""
         values = self.given.get(name, ())
         if len(values) > 1:
             raise ToolError(f"Found multiple arguments for option {name}, but you asked for only one")
         return values[0] if values else default
 
-    def texts(self, name: str) -> Sequence[str]:
+    def values_of(self, name: str) -> Sequence[str]:
         """All values of an option."""
         return self.given.get(name, ())
 
-    def integer(self, name: str, default: int) -> int:
+    def number_of(self, name: str, default: int) -> int:
         """The value of an option as a number of 64 bits. Raises ToolError."""
-        text = self.text(name)
+        text = self.value_of(name)
         if not self.has(name):
             return default
         try:

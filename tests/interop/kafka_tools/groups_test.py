@@ -100,5 +100,7 @@ def test_wrong_words_of_groups(both: Comparison) -> None:
         BS --reset-offsets --group g --to-earliest
         BS --reset-offsets --group g --topic t
         BS --reset-offsets --group g --topic t --to-earliest --to-latest
+        BS --reset-offsets --group g --all-topics --dry-run
+        BS --reset-offsets --group g --all-topics --execute --dry-run --to-latest
         """,
     )

@@ -8,7 +8,6 @@ import sys
 import pytest
 from testbench.apache_kafka import tools
 from testbench.clients import Confluent, Record
-
 from tests.interop.kafka_tools.comparison import normalized
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]

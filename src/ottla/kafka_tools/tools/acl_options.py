@@ -86,7 +86,7 @@ def _is_consumer_complete(options: Options) -> bool:
 
 
 def _pattern_type(options: Options, *, adding: bool = False) -> PatternType:
-    text = options.text("resource-pattern-type", "literal")
+    text = options.value_of("resource-pattern-type", "literal")
     found = PatternType.from_text(text)
     if found is PatternType.UNKNOWN:
         raise WrongUsage(f"Cannot parse argument '{text}' of option resource-pattern-type")
@@ -99,7 +99,7 @@ def _resources(options: Options, pattern_type: PatternType) -> list[ResourceFilt
     found = [
         ResourceFilter(kind, name.strip(), pattern_type)
         for option, kind in _NAMED.items()
-        for name in options.texts(option)
+        for name in options.values_of(option)
     ]
     if pattern_type is PatternType.LITERAL and (options.has("cluster") or options.has("idempotent")):
         found.append(ResourceFilter(ResourceType.CLUSTER, CLUSTER_NAME, PatternType.LITERAL))
@@ -120,7 +120,7 @@ def wanted_entries(options: Options, *, adding: bool) -> EntriesByResource:
             "--delegation-token <Delegation Token ID>"
         )
     if not (options.has("producer") or options.has("consumer")):
-        operations = [Operation.from_text(text.strip()) for text in options.texts("operation")] or [Operation.ALL]
+        operations = [Operation.from_text(text.strip()) for text in options.values_of("operation")] or [Operation.ALL]
         _check_operations(resources, operations)
         entries = [
             *_entries(options, "deny", Permission.DENY, operations),
@@ -155,14 +155,14 @@ def _check_operations(resources: Iterable[ResourceFilter], operations: Sequence[
 
 
 def _entries(options: Options, side: str, permission: Permission, operations: Sequence[Operation]) -> list[AclEntry]:
-    principals = [text.strip() for text in options.texts(f"{side}-principal")]
+    principals = [text.strip() for text in options.values_of(f"{side}-principal")]
     for principal in principals:
         if ":" not in principal.strip(":"):
             raise ToolError(
                 f"expected a string in format principalType:principalName but got {principal}",
                 "java.lang.IllegalArgumentException",
             )
-    hosts = [text.strip() for text in options.texts(f"{side}-host")] or ["*"]
+    hosts = [text.strip() for text in options.values_of(f"{side}-host")] or ["*"]
     return [
         AclEntry(principal, host, operation, permission)
         for operation in operations

@@ -31,14 +31,14 @@ def run_acls(options: Options) -> None:
     with open_cluster(options) as cluster:
         admin = AclAdmin(cluster)
         if action == "add":
-            _add(admin, entries)
+            _add_acls(admin, entries)
         elif action == "remove":
-            _remove(admin, entries, force=options.has("force"))
+            _remove_acls(admin, entries, force=options.has("force"))
         else:
-            _list(admin, options)
+            _list_acls(admin, options)
 
 
-def _add(admin: AclAdmin, entries: EntriesByResource) -> None:
+def _add_acls(admin: AclAdmin, entries: EntriesByResource) -> None:
     for resource, wanted in entries.items():
         pattern = ResourcePattern(resource.resource_type, resource.name or "", resource.pattern_type)
         # Kafka's tool also asks first, because the request does not show which ACLs were there.
@@ -52,7 +52,7 @@ def _add(admin: AclAdmin, entries: EntriesByResource) -> None:
             _raise_first(admin.create_acls(AclBinding(pattern, entry) for entry in added).values())
 
 
-def _remove(admin: AclAdmin, entries: EntriesByResource, *, force: bool) -> None:
+def _remove_acls(admin: AclAdmin, entries: EntriesByResource, *, force: bool) -> None:
     for resource, unwanted in entries.items():
         pattern = ResourcePattern(resource.resource_type, resource.name or "*", resource.pattern_type)
         named = f"resource filter `{resource_text(pattern)}`"
@@ -75,8 +75,8 @@ def _is_confirmed(question: str) -> bool:
     return sys.stdin.readline(100).strip().lower() == "y"
 
 
-def _list(admin: AclAdmin, options: Options) -> None:
-    principals = options.texts("principal")
+def _list_acls(admin: AclAdmin, options: Options) -> None:
+    principals = options.values_of("principal")
     resources = listed_resources(options)
     found = sorted({binding for resource in resources for binding in admin.describe_acls(AclFilter(resource))})
     if not principals:

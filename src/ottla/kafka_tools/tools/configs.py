@@ -72,10 +72,10 @@ def run_configs(options: Options) -> None:
 
 def _named_entities(options: Options, action: str) -> list[Entity]:
     """The entities of both spellings; at most a user and a client. Raises ToolError."""
-    names: list[str | None] = [*options.texts("entity-name"), *([""] * options.has("entity-default"))]
-    types = list(options.texts("entity-type"))
+    names: list[str | None] = [*options.values_of("entity-name"), *([""] * options.has("entity-default"))]
+    types = list(options.values_of("entity-type"))
     entities = [Entity(kind, names[at] if at < len(names) else None) for at, kind in enumerate(types)]
-    entities += [Entity(kind, options.text(name)) for name, kind in _SHORT.items() if options.has(name)]
+    entities += [Entity(kind, options.value_of(name)) for name, kind in _SHORT.items() if options.has(name)]
     entities += [Entity(kind, "") for name, kind in _SHORT_DEFAULTS.items() if options.has(name)]
     if not entities:
         raise ToolError("At least one entity type must be specified")
@@ -110,12 +110,12 @@ def _changes(options: Options, action: str) -> tuple[dict[str, str], list[str]]:
         return {}, []
     if options.has("add-config") and options.has("add-config-file"):
         raise ToolError("Only one of --add-config or --add-config-file must be specified")
-    added = parse_config_list(options.text("add-config"))
+    added = parse_config_list(options.value_of("add-config"))
     if options.has("add-config-file"):
         from ottla.client.settings import parse_properties
 
-        added = parse_properties(read_file(options.text("add-config-file")))
-    deleted = [each.strip() for each in ",".join(options.texts("delete-config")).split(",") if each.strip()]
+        added = parse_properties(read_file(options.value_of("add-config-file")))
+    deleted = [each.strip() for each in ",".join(options.values_of("delete-config")).split(",") if each.strip()]
     if not added and not deleted:
         raise ToolError(
             "At least one of --add-config, --add-config-file, or --delete-config must be specified with --alter"

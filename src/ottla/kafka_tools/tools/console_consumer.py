@@ -40,7 +40,7 @@ _PROPERTIES: Final = ("property", "formatter-property")
 def run_console_consumer(options: Options) -> None:
     """Print records until the wanted number, the time, or an interrupt."""
     _check_options(options)
-    form = make_format(options.text("formatter"), _format_properties(options))
+    form = make_format(options.value_of("formatter"), _format_properties(options))
     settings = _consumer_settings(options)
     count = 0
     with Consumer(settings) as consumer:
@@ -77,11 +77,11 @@ def _check_options(options: Options) -> None:
         raise WrongUsage("Options from-beginning and offset cannot be specified together.")
     if options.has("group") and options.has("partition"):
         raise WrongUsage("Options group and partition cannot be specified together.")
-    if options.has("isolation-level") and options.text("isolation-level") not in (
+    if options.has("isolation-level") and options.value_of("isolation-level") not in (
         "read_committed",
         "read_uncommitted",
     ):
-        raise ToolError(f"Invalid value {options.text('isolation-level')} for configuration isolation.level")
+        raise ToolError(f"Invalid value {options.value_of('isolation-level')} for configuration isolation.level")
 
 
 def _format_properties(options: Options) -> dict[str, str]:
@@ -90,14 +90,14 @@ def _format_properties(options: Options) -> dict[str, str]:
         from ottla.client.settings import parse_properties
         from ottla.kafka_tools.connection import read_file
 
-        found |= parse_properties(read_file(options.text("formatter-config")))
+        found |= parse_properties(read_file(options.value_of("formatter-config")))
     if options.has("property"):
         print(
             "Option --property is deprecated and will be removed in a future version. Use --formatter-property "
             "instead.",
             flush=True,
         )
-    for word in (word for name in _PROPERTIES for word in options.texts(name)):
+    for word in (word for name in _PROPERTIES for word in options.values_of(name)):
         key, equals, text = word.partition("=")
         if not equals:
             raise ToolError(f"Missing value for key {key!r}: a property has the form key=value")
@@ -106,16 +106,16 @@ def _format_properties(options: Options) -> dict[str, str]:
 
 
 def _consumer_settings(options: Options) -> dict[str, str]:
-    given = [word for name in _GIVEN for word in options.texts(name)]
+    given = [word for name in _GIVEN for word in options.values_of(name)]
     settings = client_settings(options, file_options=_FILES, more=CONSUMER_KEYS, given=given)
     if options.has("group"):
-        if settings.get("group.id", options.text("group")) != options.text("group"):
+        if settings.get("group.id", options.value_of("group")) != options.value_of("group"):
             raise ToolError(
                 "The group ids provided in different places (directly using '--group', via '--command-property', or "
-                f"via '--command-config') do not match. Detected group ids: '{options.text('group')}', "
+                f"via '--command-config') do not match. Detected group ids: '{options.value_of('group')}', "
                 f"'{settings['group.id']}'"
             )
-        settings["group.id"] = options.text("group")
+        settings["group.id"] = options.value_of("group")
     if "group.id" not in settings:
         # As Kafka's tool: a group of its own, whose offsets are not committed.
         settings["group.id"] = f"console-consumer-{int.from_bytes(os.urandom(2), 'big')}"
@@ -126,19 +126,19 @@ def _consumer_settings(options: Options) -> dict[str, str]:
             f"Can't simultaneously specify --from-beginning and 'auto.offset.reset={settings['auto.offset.reset']}'"
         )
     if options.has("isolation-level"):
-        settings["isolation.level"] = options.text("isolation-level")
+        settings["isolation.level"] = options.value_of("isolation-level")
     settings.setdefault("client.id", "console-consumer")
     return settings
 
 
 def _choose_partitions(consumer: Consumer, options: Options) -> None:
     if not options.has("partition"):
-        pattern = options.text("include") or options.text("whitelist")
-        consumer.subscribe(_compile(pattern) if pattern else [options.text("topic")])
+        pattern = options.value_of("include") or options.value_of("whitelist")
+        consumer.subscribe(_compile(pattern) if pattern else [options.value_of("topic")])
         return
-    tp = TopicPartition(options.text("topic"), options.integer("partition", 0))
+    tp = TopicPartition(options.value_of("topic"), options.number_of("partition", 0))
     consumer.assign([tp])
-    start = options.text("offset", "earliest" if options.has("from-beginning") else "latest")
+    start = options.value_of("offset", "earliest" if options.has("from-beginning") else "latest")
     if start.lower() == "earliest":
         consumer.seek_to_beginning([tp])
     elif start.lower() == "latest":
@@ -166,8 +166,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 def _wanted_records(consumer: Consumer, options: Options) -> Iterator[ConsumerRecord]:
     """Records in the order of their arrival, --max-messages at most. Raises _TimeOver, ClientError."""
-    most = options.integer("max-messages", -1)
-    patience_ms = options.integer("timeout-ms", -1)
+    most = options.number_of("max-messages", -1)
+    patience_ms = options.number_of("timeout-ms", -1)
     number = 0
     last = time.monotonic()
     while most < 0 or number < most:

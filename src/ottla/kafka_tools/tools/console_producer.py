@@ -55,7 +55,7 @@ def run_console_producer(options: Options) -> int:
         raise WrongUsage('Missing required argument "[bootstrap-server]"')
     if not options.has("topic"):
         raise WrongUsage('Missing required argument "[topic]"')
-    topic = options.text("topic")
+    topic = options.value_of("topic")
     parser = LineParser.from_properties(_reader_properties(options))
     settings = _producer_settings(options)
     sync = options.has("sync")
@@ -92,12 +92,12 @@ def _reader_properties(options: Options) -> dict[str, str]:
         from ottla.client.settings import parse_properties
         from ottla.kafka_tools.connection import read_file
 
-        found |= parse_properties(read_file(options.text("reader-config")))
+        found |= parse_properties(read_file(options.value_of("reader-config")))
     if options.has("property"):
         print(
             "Warning: --property is deprecated and will be removed in a future version. Use --reader-property instead."
         )
-    for word in (word for name in _PROPERTIES for word in options.texts(name)):
+    for word in (word for name in _PROPERTIES for word in options.values_of(name)):
         key, equals, text = word.partition("=")
         if not equals:
             raise ToolError(f"Missing value for key {key!r}: a property has the form key=value")
@@ -106,14 +106,14 @@ def _reader_properties(options: Options) -> dict[str, str]:
 
 
 def _producer_settings(options: Options) -> dict[str, str]:
-    given = [word for name in _GIVEN for word in options.texts(name)]
+    given = [word for name in _GIVEN for word in options.values_of(name)]
     settings = {"client.id": "console-producer", "linger.ms": "1000", "max.block.ms": "60000"}
     settings |= client_settings(options, file_options=_FILES, more=PRODUCER_KEYS, given=given)
-    settings |= {key: options.text(name) for name, key in _KEYS.items() if options.has(name)}
+    settings |= {key: options.value_of(name) for name, key in _KEYS.items() if options.has(name)}
     if options.has("compression-codec"):
-        settings["compression.type"] = options.text("compression-codec") or "gzip"
+        settings["compression.type"] = options.value_of("compression-codec") or "gzip"
     if options.has("bootstrap-server"):
-        settings["bootstrap.servers"] = options.text("bootstrap-server")
+        settings["bootstrap.servers"] = options.value_of("bootstrap-server")
     return settings
 
 

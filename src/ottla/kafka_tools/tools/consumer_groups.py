@@ -27,6 +27,7 @@ from ottla.kafka_tools.options import (
     WordsReport,
     WrongUsage,
     flag,
+    refuse_together,
     require_options,
     single_action,
     value,
@@ -45,7 +46,7 @@ def run_consumer_groups(options: Options) -> int:
     """Carry out the one action. As in Kafka's tool, an error of the cluster is printed, and the exit code is 0."""
     action = _checked_action(options)
     if action == "validate-regex":
-        _validate_regex(options.text("validate-regex"))
+        _validate_regex(options.value_of("validate-regex"))
         return 0
     with open_cluster(options) as cluster:
         try:
@@ -97,9 +98,8 @@ def _check_reset(options: Options) -> None:
         )
     if options.has("execute") and options.has("dry-run"):
         raise WrongUsage("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    if sum(options.has(each) for each in SCENARIOS) != 1:
-        names = ", ".join(f"[{each}]" for each in SCENARIOS)
-        raise WrongUsage(f"Option '[reset-offsets]' requires one of the following scenarios: [{names}]")
+    for scenario in SCENARIOS:
+        refuse_together(options, scenario, [other for other in SCENARIOS if other != scenario])
 
 
 def _validate_regex(text: str) -> None:
@@ -114,9 +114,9 @@ def _validate_regex(text: str) -> None:
 # -- list --------------------------------------------------------------------------------------------------------------
 
 
-def _list(options: Options, cluster: Cluster) -> None:
-    states = _parse_states(options.text("state")) if options.has("state") else []
-    kinds = [each.strip().lower() for each in options.text("type").split(",") if each.strip()]
+def _list_groups(options: Options, cluster: Cluster) -> None:
+    states = _parse_states(options.value_of("state")) if options.has("state") else []
+    kinds = [each.strip().lower() for each in options.value_of("type").split(",") if each.strip()]
     if wrong := [each for each in kinds if each not in ("classic", "consumer")]:
         raise WrongUsage(f"Invalid types list '{','.join(wrong)}'. Valid types are: Consumer, Classic")
     groups = [
@@ -128,7 +128,7 @@ def _list(options: Options, cluster: Cluster) -> None:
         for group in groups:
             print(group.group_id)
         return
-    wide = max([25, *(len(group.group_id) for group in groups)])
+    wide = max([15, *(len(group.group_id) for group in groups)]) + 10
     shown = [each for each in ("type", "state") if options.has(each)]
     print(f"{'GROUP':<{wide}} " + " ".join(f"{each.upper():<20}" for each in shown))
     for group in groups:
@@ -158,17 +158,17 @@ def _consumer_groups(cluster: Cluster) -> list[GroupListed]:
 def _named_groups(options: Options, cluster: Cluster) -> list[str]:
     if options.has("all-groups"):
         return [group.group_id for group in _consumer_groups(cluster)]
-    return list(dict.fromkeys(options.texts("group")))
+    return list(dict.fromkeys(options.values_of("group")))
 
 
 # -- describe, delete, offsets -----------------------------------------------------------------------------------------
 
 
-def _describe(options: Options, cluster: Cluster) -> None:
+def _describe_groups(options: Options, cluster: Cluster) -> None:
     describe_groups(cluster, _named_groups(options, cluster), options)
 
 
-def _delete(options: Options, cluster: Cluster) -> None:
+def _delete_groups(options: Options, cluster: Cluster) -> None:
     results = GroupAdmin(cluster).delete_groups(_named_groups(options, cluster))
     failed = {name: error for name, error in results.items() if error is not None}
     done = ", ".join(f"'{name}'" for name in results if name not in failed)
@@ -188,8 +188,8 @@ def _plain_text(error: ClientError) -> str:
 
 
 def _delete_offsets(options: Options, cluster: Cluster) -> None:
-    group = options.texts("group")[0]
-    wanted, unknown = topic_partitions(Admin(cluster), options.texts("topic"))
+    group = options.values_of("group")[0]
+    wanted, unknown = topic_partitions(Admin(cluster), options.values_of("topic"))
     try:
         results = GroupAdmin(cluster).delete_group_offsets(group, wanted) if wanted else {}
     except RefusedError as error:
@@ -214,16 +214,16 @@ def _by_partition(row: tuple[TopicPartition, ClientError | None]) -> TopicPartit
     return row[0]
 
 
-def _reset(options: Options, cluster: Cluster) -> None:
+def _reset_groups(options: Options, cluster: Cluster) -> None:
     for group in _named_groups(options, cluster):
         reset_offsets(cluster, group, options)
 
 
 _RUNS: Final[Mapping[str, Callable[[Options, Cluster], None]]] = {
-    "list": _list,
-    "describe": _describe,
-    "delete": _delete,
-    "reset-offsets": _reset,
+    "list": _list_groups,
+    "describe": _describe_groups,
+    "delete": _delete_groups,
+    "reset-offsets": _reset_groups,
     "delete-offsets": _delete_offsets,
 }
 _FLAGS: Final[Sequence[Option]] = (

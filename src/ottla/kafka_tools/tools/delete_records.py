@@ -22,7 +22,7 @@ _MAPPING: Final = "com.fasterxml.jackson.databind.JsonMappingException"
 def run_delete_records(options: Options) -> None:
     """Delete the records that the file names, and print the new start of each partition."""
     require_options(options, "bootstrap-server", "offset-json-file")
-    path = options.text("offset-json-file")
+    path = options.value_of("offset-json-file")
     try:
         text = read_file(path)
     except ToolError as error:

@@ -45,7 +45,7 @@ def run_get_offsets(options: Options) -> None:
     """Print the offsets of the partitions that the options select."""
     if not (options.has("bootstrap-server") or options.has("broker-list")):
         raise WrongUsage('Missing required argument "[bootstrap-server]"')
-    time = _parse_time(options.text("time", "latest"))
+    time = _parse_time(options.value_of("time", "latest"))
     wanted = _partition_filter(options)
     with open_cluster(options) as cluster:
         admin = Admin(cluster)
@@ -85,10 +85,10 @@ def _partition_filter(options: Options) -> _Wanted:
     if options.has("topic-partitions"):
         if options.has("topic") or options.has("partitions"):
             raise ToolError("--topic-partitions cannot be used with --topic or --partitions")
-        rules = [parse_rule(rule) for rule in options.text("topic-partitions").split(",")]
+        rules = [parse_rule(rule) for rule in options.value_of("topic-partitions").split(",")]
         return lambda tp: any(rule(tp) for rule in rules)
-    numbers = _parse_numbers(options.text("partitions")) if options.has("partitions") else None
-    topic = options.text("topic", ".*")
+    numbers = _parse_numbers(options.value_of("partitions")) if options.has("partitions") else None
+    topic = options.value_of("topic", ".*")
     return lambda tp: (numbers is None or tp.partition in numbers) and bool(matching_names(topic, [tp.topic]))
 
 

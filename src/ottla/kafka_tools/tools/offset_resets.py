@@ -25,14 +25,14 @@ from ottla.kafka_tools.options import Options, ToolError, WrongUsage
 from ottla.types import TopicPartition
 
 SCENARIOS: Final = (
+    "to-offset",
+    "to-datetime",
     "by-duration",
+    "to-earliest",
     "to-latest",
     "to-current",
-    "to-earliest",
-    "to-offset",
     "shift-by",
     "from-file",
-    "to-datetime",
 )
 _DURATION: Final = re.compile(
     r"([-+])?P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?", re.IGNORECASE
@@ -57,7 +57,7 @@ def reset_offsets(cluster: Cluster, group: str, options: Options) -> None:
             f"{state}."
         )
     if options.has("export"):
-        _print_csv(group, plan, several=len(options.texts("group")) > 1 or options.has("all-groups"))
+        _print_csv(group, plan, several=len(options.values_of("group")) > 1 or options.has("all-groups"))
     else:
         _print_table(group, plan)
 
@@ -94,7 +94,7 @@ def topic_partitions(admin: Admin, words: Iterable[str]) -> tuple[list[TopicPart
 
 def _planned_offsets(admin: Admin, groups: GroupAdmin, group: str, options: Options) -> dict[TopicPartition, int]:
     if options.has("from-file"):
-        wanted = _offsets_of_file(read_file(options.text("from-file")), group)
+        wanted = _offsets_of_file(read_file(options.value_of("from-file")), group)
         return _within_logs(admin, wanted)
     committed = {
         tp: found.offset for tp, found in groups.group_offsets(group).items() if isinstance(found, GroupOffset)
@@ -105,18 +105,21 @@ def _planned_offsets(admin: Admin, groups: GroupAdmin, group: str, options: Opti
     if options.has("to-latest"):
         return _searched(admin, dict.fromkeys(partitions, LATEST))
     if options.has("to-offset"):
-        return _within_logs(admin, dict.fromkeys(partitions, options.integer("to-offset", 0)))
+        return _within_logs(admin, dict.fromkeys(partitions, options.number_of("to-offset", 0)))
     if options.has("shift-by"):
         missing = [tp for tp in partitions if tp not in committed]
         if missing:
             raise WrongUsage(
                 f"Cannot shift offset for partition {missing[0]} since there is no current committed offset"
             )
-        shift = options.integer("shift-by", 0)
+        shift = options.number_of("shift-by", 0)
         return _within_logs(admin, {tp: committed[tp] + shift for tp in partitions})
     if options.has("to-current"):
         latest = _searched(admin, dict.fromkeys((tp for tp in partitions if tp not in committed), LATEST))
         return {tp: committed.get(tp, latest.get(tp, 0)) for tp in partitions}
+    if not (options.has("by-duration") or options.has("to-datetime")):
+        names = ", ".join(f"[{each}]" for each in SCENARIOS)
+        raise WrongUsage(f"Option '[reset-offsets]' requires one of the following scenarios: [{names}]")
     return _searched(admin, dict.fromkeys(partitions, _wanted_time(options)))
 
 
@@ -127,7 +130,7 @@ def _partitions_to_reset(
         return sorted(committed)
     if not options.has("topic"):
         raise WrongUsage("One of the reset scopes should be defined: --all-topics, --topic.")
-    found, unknown = topic_partitions(admin, options.texts("topic"))
+    found, unknown = topic_partitions(admin, options.values_of("topic"))
     if unknown:
         raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {unknown[0]}")
     return sorted(found)
@@ -135,8 +138,8 @@ def _partitions_to_reset(
 
 def _wanted_time(options: Options) -> int:
     if options.has("by-duration"):
-        return int(time.time() * 1000) - parse_duration_ms(options.text("by-duration"))
-    return parse_datetime_ms(options.text("to-datetime"))
+        return int(time.time() * 1000) - parse_duration_ms(options.value_of("by-duration"))
+    return parse_datetime_ms(options.value_of("to-datetime"))
 
 
 def parse_duration_ms(text: str) -> int:

@@ -90,8 +90,8 @@ def _checked_action(options: Options) -> str:
     return action
 
 
-def _create(options: Options, cluster: Cluster) -> None:
-    name = options.text("topic")
+def _create_topics(options: Options, cluster: Cluster) -> None:
+    name = options.value_of("topic")
     if "." in name or "_" in name:
         print(_COLLISION, flush=True)
     topic = _new_topic(options, name)
@@ -105,14 +105,14 @@ def _create(options: Options, cluster: Cluster) -> None:
 
 
 def _new_topic(options: Options, name: str) -> NewTopic:
-    partitions = options.integer("partitions", -1)
-    factor = options.integer("replication-factor", -1)
+    partitions = options.number_of("partitions", -1)
+    factor = options.number_of("replication-factor", -1)
     if options.has("partitions") and partitions < 1:
         raise ToolError("The partitions must be greater than 0", _ARGUMENT)
     if options.has("replication-factor") and not 1 <= factor <= 32_767:
         raise ToolError("The replication factor must be between 1 and 32767 inclusive", _ARGUMENT)
-    assignment = parse_assignment(options.text("replica-assignment")) if options.has("replica-assignment") else None
-    return NewTopic(name, partitions, factor, _parse_configs(options.texts("config")), assignment)
+    assignment = parse_assignment(options.value_of("replica-assignment")) if options.has("replica-assignment") else None
+    return NewTopic(name, partitions, factor, _parse_configs(options.values_of("config")), assignment)
 
 
 def _parse_configs(words: Sequence[str]) -> dict[str, str | float | Sequence[str]]:
@@ -151,7 +151,7 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
     return assignment
 
 
-def _list(options: Options, cluster: Cluster) -> None:
+def _list_topics(options: Options, cluster: Cluster) -> None:
     for topic in _selected_topics(options, cluster):
         print(topic.name)
 
@@ -161,14 +161,14 @@ def _selected_topics(options: Options, cluster: Cluster, *, must_exist: bool = F
     every = Admin(cluster).list_topics(internal=not options.has("exclude-internal"))
     if not options.has("topic"):
         return every
-    text = options.text("topic")
+    text = options.value_of("topic")
     names = set(matching_names(text, [topic.name for topic in every]))
     if must_exist and not names and not options.has("if-exists"):
         raise ToolError(f"Topic '{text}' does not exist as expected", _ARGUMENT)
     return [topic for topic in every if topic.name in names]
 
 
-def _describe(options: Options, cluster: Cluster) -> None:
+def _describe_topics(options: Options, cluster: Cluster) -> None:
     if options.has("topic-id"):
         topics = _topic_of_id(options, cluster)
     else:
@@ -186,7 +186,7 @@ def _describe(options: Options, cluster: Cluster) -> None:
 
 
 def _topic_of_id(options: Options, cluster: Cluster) -> list[TopicView]:
-    text = options.text("topic-id")
+    text = options.value_of("topic-id")
     try:
         wanted = uuid_from_text(text)
     except ValueError:
@@ -197,19 +197,19 @@ def _topic_of_id(options: Options, cluster: Cluster) -> list[TopicView]:
     return found
 
 
-def _alter(options: Options, cluster: Cluster) -> None:
-    total = options.integer("partitions", 0)
+def _alter_topics(options: Options, cluster: Cluster) -> None:
+    total = options.number_of("partitions", 0)
     topics = _selected_topics(options, cluster, must_exist=True)
     added: Mapping[str, list[list[int]]] = {}
     if options.has("replica-assignment"):
-        replicas = list(parse_assignment(options.text("replica-assignment")).values())
+        replicas = list(parse_assignment(options.value_of("replica-assignment")).values())
         added = {topic.name: replicas[len(topic.partitions) :] for topic in topics}
     if topics:
         results = Admin(cluster).create_partitions({topic.name: total for topic in topics}, assignments=added)
         _raise_first(results)
 
 
-def _delete(options: Options, cluster: Cluster) -> None:
+def _delete_topics(options: Options, cluster: Cluster) -> None:
     topics = _selected_topics(options, cluster, must_exist=True)
     if topics:
         _raise_first(Admin(cluster).delete_topics([topic.name for topic in topics]))
@@ -221,7 +221,13 @@ def _raise_first(results: Mapping[str, ClientError | None]) -> None:
             raise error
 
 
-_RUNS: Final = {"list": _list, "describe": _describe, "create": _create, "alter": _alter, "delete": _delete}
+_RUNS: Final = {
+    "list": _list_topics,
+    "describe": _describe_topics,
+    "create": _create_topics,
+    "alter": _alter_topics,
+    "delete": _delete_topics,
+}
 TOOL: Final = Tool(
     "This tool helps to create, delete, describe, or change a topic.",
     (
