@@ -19,11 +19,11 @@ from ottla.kafka_tools.main import load_tool, run_tool
 _STACK = re.compile(r"\s+at \S+\(.*\)$|\s+\.\.\. \d+ (more|common)|Caused by: ")
 _LOGGED = re.compile(r"\[[^\]]*(AdminClient|Producer|Consumer) clientId=")
 _ADVICE = "The consumer rebalance protocol (KIP-848)"  # for a protocol that Ottla's consumer does not have
+_SET = re.compile(r"\[[\w-]+\](?:, \[[\w-]+\])+")  # options, in the order of a set
 _REPLACED = (
     (re.compile(r"TopicId: [\w-]{22}"), "TopicId: ID"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"Valid states are: .*"), "Valid states are: SET"),  # in the order of a set
-    (re.compile(r"(following scenarios|these options): .*"), "SET"),
     (re.compile(r"only supports operations .*"), "only supports operations SET"),
     (re.compile(r"'[^']*--bootstrap-server[^']*'"), "'WORDS'"),
 )
@@ -39,7 +39,7 @@ def normalized(text: str, prefix: str) -> list[str]:
         if not _STACK.match(raw) and not _LOGGED.match(line) and not line.startswith(_ADVICE):
             for pattern, replacement in _REPLACED:
                 line = pattern.sub(replacement, line)
-            lines.append(line)
+            lines.append(_SET.sub(lambda found: ", ".join(sorted(found[0].split(", "))), line))
     while lines and not lines[-1]:
         lines.pop()
     return lines
