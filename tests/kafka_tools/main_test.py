@@ -149,6 +149,11 @@ def test_topics_of_a_broker(capsys: pytest.CaptureFixture[str]) -> None:
         tool = load_tool("kafka-topics")
         assert run_tool(tool, ["--create", "--topic", "a_b", "--partitions", "2", *at]) == 0
         assert capsys.readouterr().out.splitlines()[1] == "Created topic a_b."
+        # One partition in a page: the second one comes after a cursor.
+        assert run_tool(tool, ["--describe", "--topic", "a_b", "--partition-size-limit-per-response", "1", *at]) == 0
+        assert capsys.readouterr().out.count("\tElr: \tLastKnownElr: \n") == 2
+        assert run_tool(load_tool("kafka-consumer-groups"), ["--list", "--timeout", "nonsense", *at]) == 1
+        assert "default.api.timeout.ms" in capsys.readouterr().err
         assert run_tool(tool, ["--create", "--topic", "a_b", *at]) == 1
         shown = capsys.readouterr()
         assert "Error while executing topic command : Topic 'a_b' already exists." in shown.out

@@ -81,4 +81,6 @@ def open_cluster(options: Options, **which: Iterable[str]) -> Cluster:
 
     defaults: dict[str, str | int | bool] = {"client.id": "adminclient", "default.api.timeout.ms": 60_000}
     settings = defaults | client_settings(options, file_options=which.get("file_options", ("command-config",)))
+    if options.has("timeout"):
+        settings["default.api.timeout.ms"] = options.value_of("timeout")
     return Cluster(ClientConfig.from_mapping(settings))

@@ -18,6 +18,8 @@ from ottla.types import TopicPartition, uuid_to_text
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 
+PAGE: Final = 2_000
+"""Partitions in one response, as in Kafka's tool."""
 _AT_ONCE: Final = 500
 """Topics in one request."""
 _MIN_ISR: Final = "min.insync.replicas"
@@ -45,24 +47,24 @@ class _Facts(NamedTuple):
     nodes: Iterable[int]
 
 
-def describe_topics(cluster: Cluster, topics: Sequence[TopicView], shown: Shown) -> None:
-    """Print the wanted lines of each topic. Raises ClientError."""
+def describe_topics(cluster: Cluster, topics: Sequence[TopicView], shown: Shown, page: int = PAGE) -> None:
+    """Print the wanted lines of each topic. page: partitions in one response. Raises ClientError."""
     for at in range(0, len(topics), _AT_ONCE):
         some = topics[at : at + _AT_ONCE]
-        facts = _gather_facts(cluster, some)
+        facts = _gather_facts(cluster, some, page)
         for topic in some:
             for line in _topic_lines(topic, facts, shown):
                 print(line)
 
 
-def _gather_facts(cluster: Cluster, topics: Sequence[TopicView]) -> _Facts:
+def _gather_facts(cluster: Cluster, topics: Sequence[TopicView], page: int) -> _Facts:
     admin = Admin(cluster)
     resources = [Resource(ResourceType.TOPIC, topic.name) for topic in topics]
     configs = values_of(admin.describe_configs(resources))
     return _Facts(
         {resource.name: entries for resource, entries in configs.items()},
         _reassignments(admin, topics),
-        _eligible_leaders(cluster, topics),
+        _eligible_leaders(cluster, topics, page),
         cluster.view.nodes.keys(),
     )
 
@@ -78,11 +80,14 @@ def _reassignments(admin: Admin, topics: Sequence[TopicView]) -> dict[TopicParti
         return {}
 
 
-def _eligible_leaders(cluster: Cluster, topics: Sequence[TopicView]) -> dict[TopicPartition, tuple[str, str]]:
+def _eligible_leaders(
+    cluster: Cluster, topics: Sequence[TopicView], page: int
+) -> dict[TopicPartition, tuple[str, str]]:
     """The two columns Elr and LastKnownElr of each partition; nothing from a broker before Kafka 3.7."""
     found: dict[TopicPartition, tuple[str, str]] = {}
     request = DescribeTopicPartitionsRequest(
-        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in sorted(t.name for t in topics)]
+        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=name) for name in sorted(t.name for t in topics)],
+        response_partition_limit=page,
     )
     while True:
         try:
@@ -102,6 +107,7 @@ def _eligible_leaders(cluster: Cluster, topics: Sequence[TopicView]) -> dict[Top
             return found
         request = DescribeTopicPartitionsRequest(
             topics=[each for each in request.topics if each.name >= cursor.topic_name],
+            response_partition_limit=page,
             cursor=DescribeTopicPartitionsRequest.Cursor(
                 topic_name=cursor.topic_name, partition_index=cursor.partition_index
             ),

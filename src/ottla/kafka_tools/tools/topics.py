@@ -31,7 +31,7 @@ from ottla.kafka_tools.options import (
     value,
     values,
 )
-from ottla.kafka_tools.tools.topic_descriptions import Shown, describe_topics
+from ottla.kafka_tools.tools.topic_descriptions import PAGE, Shown, describe_topics
 from ottla.types import uuid_from_text
 
 _ARGUMENT: Final = "java.lang.IllegalArgumentException"
@@ -182,7 +182,7 @@ def _describe_topics(options: Options, cluster: Cluster) -> None:
         at_min_isr=options.has("at-min-isr-partitions"),
         unavailable=options.has("unavailable-partitions"),
     )
-    describe_topics(cluster, topics, shown)
+    describe_topics(cluster, topics, shown, options.number_of("partition-size-limit-per-response", PAGE))
 
 
 def _topic_of_id(options: Options, cluster: Cluster) -> list[TopicView]:
