@@ -14,6 +14,7 @@ from ottla.client import (
     Cluster,
     ConfigError,
     DeserializationError,
+    Producer,
     RefusedError,
     TopicPartition,
     UsageError,
@@ -191,6 +192,31 @@ def test_tables_hold_what_poll_would_give(consumer: Make, cluster: Cluster, topi
         found += zip(*(table.column(each).to_pylist() for each in ("partition", "offset", "value")), strict=True)
     assert sorted(found) == sorted((n % 4, n // 4, str(n).encode()) for n in range(3000))
     assert all(reader.lag(tp) == 0 for tp in reader.assignment())
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none"])
+def test_a_table_has_as_many_batches_as_its_limit_allows(
+    consumer: Make, cluster: Cluster, topic: str, codec: str
+) -> None:
+    """A few compressed bytes can be gigabytes: what does not fit is returned by the next calls."""
+    settings = {"bootstrap.servers": cluster.config.bootstrap_servers, "compression.type": codec}
+    with Producer(settings) as producer:
+        for at in range(40):
+            producer.send(topic, bytes(100_000), key=b"%d" % at, partition=at % 2)
+            if at % 3 == 0:
+                producer.flush()
+    reader = consumer(group_id=None, auto_offset_reset="earliest")
+    reader.assign([TopicPartition(topic, number) for number in range(2)])
+    found: list[int] = []
+    while len(found) < 30:
+        table = reader.poll_table(5.0, max_bytes=350_000)
+        assert table.num_rows <= 3
+        found += [int(key) for key in table["key"].to_pylist()]
+    # Positions are those after the rows, so another way of reading continues there.
+    while len(found) < 40:
+        found += [int(record.key) for record in reader.poll(5.0)]
+    assert [each for each in found if each % 2] == list(range(1, 40, 2))
+    assert [each for each in found if each % 2 == 0] == list(range(0, 40, 2))
 
 
 def test_values_are_deserialized_and_bad_ones_can_be_passed(consumer: Make, cluster: Cluster, topic: str) -> None:

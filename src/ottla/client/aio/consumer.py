@@ -115,12 +115,14 @@ class Consumer:
             self._thread.give_back_records()
             return await self._thread.poll_until(timeout_s, self._blocking.poll, self._thread.rewind_records, list)
 
-    async def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
+    async def poll_table(
+        self, timeout_s: float = 0.0, *, headers: bool = False, max_bytes: int | None = None
+    ) -> pa.Table:
         """As `poll`, but returns an Arrow table: see the blocking consumer."""
         self._callbacks.check_outside("poll_table")
         async with self._polling:
             self._thread.give_back_records()
-            read = lambda left: self._blocking.poll_table(left, headers=headers)  # noqa: E731
+            read = lambda left: self._blocking.poll_table(left, headers=headers, max_bytes=max_bytes)  # noqa: E731
             return await self._thread.poll_until(timeout_s, read, self._thread.rewind_table, _empty_table)
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord]:

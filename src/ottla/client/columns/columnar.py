@@ -23,7 +23,7 @@ import pyarrow as pa
 from ottla.client.columns.columnar_numpy import varint_sizes
 from ottla.record import batch as layout
 from ottla.record.compression import compress, decompress
-from ottla.record.errors import CorruptRecord
+from ottla.record.errors import CorruptRecord, ExpandsTooFar
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -167,9 +167,11 @@ def _open_batches(view: memoryview, at: Ints, heads: Any, max_bytes: int) -> tup
     # A count is not trusted before memory is reserved for it: a record takes at least 7 bytes, so a larger count
     # lies.
     wrong = (counts < 0) | (counts > sizes // SMALLEST_RECORD) | ((counts == 0) & (sizes > 0))
-    if wrong.any() or sizes.sum() > max_bytes:
+    if not wrong.any() and sizes.sum() > max_bytes:
+        raise ExpandsTooFar(f"{len(sizes)} batches have {sizes.sum()} bytes of records (limit {max_bytes})")
+    if wrong.any():
         which = int(np.argmax(wrong))
-        raise CorruptRecord(f"{counts[which]} records in {sizes[which]} bytes (limit {max_bytes})")
+        raise CorruptRecord(f"{counts[which]} records in {sizes[which]} bytes")
     return data, spans
 
 

@@ -166,17 +166,19 @@ class Consumer:
                     records = each.on_consume(records)
             return records
 
-    def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
+    def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False, max_bytes: int | None = None) -> pa.Table:
         """As `poll`, but returns an Arrow table of whole fetches: topic, partition, offset, timestamp (ms),
         timestamp_type, key, value, headers (null unless `headers`). The limit is `fetch.max.bytes` per broker, not
-        `max.poll.records`."""
+        `max.poll.records`. max_bytes: of records after decompression, or one batch; the rest is for the next call."""
         from ottla.client.consumer.arrow_tables import table_of  # noqa: PLC0415 - Arrow is slow to import
 
         check = self.config.client.check_crcs
         with self._guard:
             self._ahead.give_back_to(self._reader)
             found: list[Fetched] = self._polling.read_until(timeout_s, self._reader.read_batches)
-            return table_of(found, check_crcs=check, headers=headers)
+            decoded = table_of(found, check_crcs=check, headers=headers, max_bytes=max_bytes)
+            self._reader.put_back(decoded.rest)
+            return decoded.table
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Endless records. Records that an iteration does not reach count as not read; the next call returns them."""

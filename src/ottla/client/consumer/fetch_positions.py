@@ -305,7 +305,12 @@ class FetchPositions:
 
     def read_batches(self, deadline: Deadline) -> list[Fetched]:
         """The next fetched answers, not decoded; positions move to the offsets after them."""
-        whole = [self._rest_of(each) for each in self._ready]
+        whole = []
+        for ready in self._ready:
+            # `read_records` may have returned the first records of this answer already.
+            offset = self._places[ready.fetched.tp].offset
+            assert offset is not None
+            whole.append(ready.fetched._replace(fetch_offset=offset))
         self._ready.clear()
         if not whole:
             whole = self._fetch_batches(deadline)
@@ -313,11 +318,11 @@ class FetchPositions:
             self._advance_past(fetched)
         return whole
 
-    def _rest_of(self, ready: _Ready) -> Fetched:
-        offset = self._places[ready.fetched.tp].offset
-        assert offset is not None
-        # `read_records` may have returned the first records of this answer already.
-        return ready.fetched._replace(fetch_offset=offset)
+    def put_back(self, answers: Iterable[Fetched]) -> None:
+        """Keep answers for the next read; positions move back to their offsets."""
+        for each in answers:
+            self._places[each.tp].offset = each.fetch_offset
+            self._ready.append(_Ready(each, self._decoder.decode_records(each)))
 
     def _advance_past(self, fetched: Fetched) -> None:
         place = self._places[fetched.tp]
