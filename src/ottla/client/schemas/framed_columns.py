@@ -27,9 +27,10 @@ PAUSE_S: Final = 1.0
 UNKNOWN_S: Final = 60.0
 _UNKNOWN_MAX: Final = 10_000
 _HTTP_NOT_FOUND: Final = 404
-_MISSING: Final = (_HTTP_NOT_FOUND, 40402, 40403)
+MISSING: Final = (_HTTP_NOT_FOUND, 40402, 40403)
 """Error codes: no such version, no such schema."""
-_NULL, _UNFRAMED = -1, -2
+NULL, UNFRAMED = -1, -2
+"""In place of a schema: there is no payload, or it is not framed."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -41,7 +42,7 @@ class SchemaSource(Protocol):
         """The schema of an id or a guid. Raises RegistryRequestError."""
 
 
-class _Framing(NamedTuple):
+class Framing(NamedTuple):
     """The schema of some payloads, and how many bytes are in front of them."""
 
     schema: int | str
@@ -87,7 +88,7 @@ class FramedColumns:
         pieces: list[pa.Array] = []
         reasons = np.full(len(payloads), None, object)
         order: list[Numbers] = []
-        for framing, rows in _group_by_schema(payloads, headers, is_key, has_indexes=self._reader.type == "PROTOBUF"):
+        for framing, rows in group_by_schema(payloads, headers, is_key, has_indexes=self._reader.type == "PROTOBUF"):
             part = payloads if len(rows) == len(payloads) else payloads.take(pa.array(rows))
             array, found = self._decode_part(framing, part)
             pieces.append(array)
@@ -98,9 +99,9 @@ class FramedColumns:
         array = pieces[0] if len(pieces) == 1 else _in_order(pieces, order)
         return array, pa.array(reasons, pa.string())
 
-    def _decode_part(self, framing: _Framing | int, payloads: pa.Array) -> tuple[pa.Array, Any]:
+    def _decode_part(self, framing: Framing | int, payloads: pa.Array) -> tuple[pa.Array, Any]:
         if isinstance(framing, int):
-            reason = None if framing == _NULL else "it is not framed with the id of a schema"
+            reason = None if framing == NULL else "it is not framed with the id of a schema"
             return pa.nulls(len(payloads), self.type), reason
         decoder = self._find_decoder(framing.schema)
         if isinstance(decoder, str):
@@ -111,7 +112,7 @@ class FramedColumns:
             return self._decode_halves(framing, payloads, error)
         return array, self._explain(framing.schema, verdicts)
 
-    def _decode_halves(self, framing: _Framing, payloads: pa.Array, error: TooManyValues) -> tuple[pa.Array, Any]:
+    def _decode_halves(self, framing: Framing, payloads: pa.Array, error: TooManyValues) -> tuple[pa.Array, Any]:
         if len(payloads) == 1:
             return pa.nulls(1, self.type), str(error)
         half = len(payloads) // 2
@@ -135,30 +136,32 @@ class FramedColumns:
         if reason and time.monotonic() - since < self._unknown_s:
             return reason
         try:
-            self._decoders[name] = make_columns(self._find_schema(name), self._reader)
+            self._decoders[name] = make_columns(find_schema(self._registry, name, self._pause_s), self._reader)
         except RegistryRequestError as error:
-            if error.code not in _MISSING:
+            if error.code not in MISSING:
                 raise
             return self._remember_unknown(name, f"the registry has no schema {name}: {error}")
         except InvalidSchema as error:
             self._decoders[name] = f"schema {name} cannot be read with the reader's schema: {error}"
         return self._decoders[name]
 
-    def _find_schema(self, name: int | str) -> RegisteredSchema:
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return self._registry.find_schema(name)
-            except RegistryRequestError as error:
-                if not error.is_outage:
-                    raise
-                time.sleep(self._pause_s)
-        return self._registry.find_schema(name)
-
     def _remember_unknown(self, name: int | str, reason: str) -> str:
         if len(self._unknown) >= _UNKNOWN_MAX:
             self._unknown.clear()
         self._unknown[name] = time.monotonic(), reason
         return reason
+
+
+def find_schema(registry: SchemaSource, name: int | str, pause_s: float = PAUSE_S) -> RegisteredSchema:
+    """The schema of an id or a guid; a registry that does not answer is asked again. Raises RegistryRequestError."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return registry.find_schema(name)
+        except RegistryRequestError as error:
+            if not error.is_outage:
+                raise
+            time.sleep(pause_s)
+    return registry.find_schema(name)
 
 
 def _with_prefix(prefix: bytes, payloads: pa.Array) -> pa.Array:
@@ -170,35 +173,35 @@ def _in_order(pieces: list[pa.Array], order: list[Numbers]) -> pa.Array:
     return pa.concat_arrays(pieces).take(pa.array(np.argsort(np.concatenate(order))))
 
 
-def _group_by_schema(
+def group_by_schema(
     payloads: pa.Array, headers: pa.Array | None, is_key: bool, *, has_indexes: bool
-) -> Iterator[tuple[_Framing | int, Numbers]]:
-    """The schemas that payloads name, or _NULL or _UNFRAMED, each with its rows."""
+) -> Iterator[tuple[Framing | int, Numbers]]:
+    """The schemas that payloads name, or NULL or UNFRAMED, each with its rows."""
     codes = _ids_in_front(payloads)
-    others: dict[_Framing, int] = {}
+    others: dict[Framing, int] = {}
     for row in _rows_without_id(payloads, codes, headers, is_key):
         payload = payloads[row].as_py()
         own = [] if headers is None else [(each["key"], each["value"]) for each in headers[row].as_py() or ()]
         framed = read_framing(payload, own, is_key=is_key)
         added = 0 if framed is None else max(0, len(framed.payload) - len(payload))
         if framed is None or (added and not has_indexes):  # a header with the indexes of a Protobuf message
-            codes[row] = _UNFRAMED
+            codes[row] = UNFRAMED
         else:
             skipped = len(payload) + added - len(framed.payload)
-            framing = _Framing(framed.schema, skipped, framed.payload[:added])
+            framing = Framing(framed.schema, skipped, framed.payload[:added])
             codes[row] = others.setdefault(framing, -3 - len(others))
     known = {code: framing for framing, code in others.items()}
     for code in np.unique(codes).tolist():
-        special = code if code in (_NULL, _UNFRAMED) else known.get(code)
-        yield (_Framing(code, 5) if special is None else special), np.nonzero(codes == code)[0]
+        special = code if code in (NULL, UNFRAMED) else known.get(code)
+        yield (Framing(code, 5) if special is None else special), np.nonzero(codes == code)[0]
 
 
 def _ids_in_front(payloads: pa.Array) -> Numbers:
-    """Per payload the id of a byte 0 and four bytes; _NULL, or _UNFRAMED for others."""
+    """Per payload the id of a byte 0 and four bytes; NULL, or UNFRAMED for others."""
     starts = pc.binary_slice(payloads, 0, 5)
     is_framed = pc.and_(pc.equal(pc.binary_length(starts), 5), pc.equal(pc.binary_slice(starts, 0, 1), b"\0"))
-    codes = np.full(len(payloads), _UNFRAMED, np.int64)
-    codes[np.asarray(payloads.is_null())] = _NULL
+    codes = np.full(len(payloads), UNFRAMED, np.int64)
+    codes[np.asarray(payloads.is_null())] = NULL
     rows = np.nonzero(np.asarray(is_framed.fill_null(False)))[0]
     content = np.frombuffer(b"".join(starts.take(pa.array(rows)).to_pylist()), np.uint8).reshape(-1, 5)
     codes[rows] = np.ascontiguousarray(content[:, 1:]).view(">u4")[:, 0]
@@ -207,7 +210,7 @@ def _ids_in_front(payloads: pa.Array) -> Numbers:
 
 def _rows_without_id(payloads: pa.Array, codes: Numbers, headers: pa.Array | None, is_key: bool) -> list[int]:
     """Rows whose schema a guid may name, or a header."""
-    rows = codes == _UNFRAMED
+    rows = codes == UNFRAMED
     if headers is not None:
         name = KEY_HEADER if is_key else VALUE_HEADER
         is_named = pc.equal(pc.struct_field(headers.flatten(), "key"), name)
