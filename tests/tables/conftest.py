@@ -51,7 +51,11 @@ class Target(NamedTuple):
             files = DeltaTable(self.location).file_uris()
         else:
             files = [str(path) for path in sorted(Path(self.location).glob("*.parquet"))]
-        return duckdb.connect().sql("SELECT * FROM read_parquet($1)", params=[files]).to_arrow_table()
+        return (
+            duckdb.connect()
+            .sql("SELECT * FROM read_parquet($1, union_by_name = true)", params=[files])
+            .to_arrow_table()
+        )
 
 
 def sorted_rows(table: pa.Table) -> Rows:

@@ -13,6 +13,9 @@ from typing import Any
 
 # Imported once, before the forks: each of these libraries takes longer to load than a commit takes.
 import ottla.tables.copying
+import ottla.tables.dead_letters
+import ottla.tables.decoded_rows
+import ottla.tables.decoding
 import ottla.tables.delta
 import ottla.tables.iceberg
 import ottla.tables.parquet  # noqa: F401
@@ -20,10 +23,14 @@ from ottla.cli.main import cli
 
 STEPS = {
     "append_rows", "read_offsets", "commit_table", "_create_table", "write_deltalake", "_write_whole",
-    "write_table", "_sync_path", "replace", "append", "_commit_gathered",
+    "write_table", "_sync_path", "replace", "append", "_commit_gathered", "write_letters",
+    "commit_transaction", "note_commit", "_merge_rows", "_add_columns", "_write_rows", "_write_columns", "execute",
+    "init_transactions", "send_offsets_to_transaction",
 }  # fmt: skip
 FILES = (
     "ottla/tables/",
+    "ottla/client/producer/producer.py",
+    "deltalake/table.py",
     "pyiceberg/catalog/sql.py",
     "pyiceberg/table/__init__.py",
     "deltalake/writer",

@@ -21,17 +21,21 @@ from ottla.tables.errors import (
 )
 from ottla.tables.formats import open_table
 from ottla.tables.offsets import TableOffsets
+from ottla.tables.rows import BYTES, BytesRows, Layout
+from ottla.tables.writers import Making
 
 pytestmark = pytest.mark.slow
 
 
-def copy_topic(topic: Topic, target: Target, *, partition_by: str = "none", **options: Any) -> int:
+def copy_topic(
+    topic: Topic, target: Target, *, partition_by: str = "none", layout: Layout = BYTES, **options: Any
+) -> int:
     """Returns the number of new rows."""
     chosen = CopyOptions(exit_at_end=True)._replace(**options)
-    table = open_table(
-        target.kind, target.location, topic.name, partition_by=partition_by, properties=dict(target.properties)
-    )
-    with closing(table) as writer, closing(TopicCopy(topic.settings, topic.name, writer, chosen)) as copy:
+    properties = dict(target.properties)
+    table = open_table(target.kind, target.location, topic.name, Making(layout, partition_by), properties=properties)
+    rows = BytesRows(layout)
+    with closing(table) as writer, closing(TopicCopy(topic.settings, topic.name, writer, chosen, rows)) as copy:
         copy.copy_records(lambda: False, lambda *_: None)
         return copy.rows
 

@@ -12,12 +12,18 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from ottla.client import ClientConfig, Cluster, Consumer, TopicPartition
+from ottla.tables.dead_letters import DeadLetters
 from ottla.tables.errors import TopicRecreatedError
 from ottla.tables.offsets import TableOffsets, check_offsets
-from ottla.tables.rows import rows_of
+from ottla.tables.refused import RefusedRecords, without_places
+from ottla.tables.rows import BytesRows, Refused, RowMaker, last_rows, records_with_keys
 from ottla.tables.writers import TableWriter, commit_rows
 
 _POLL_S: Final = 1.0
+_ROWS_BYTES: Final = 64 << 20
+"""Of the rows that are made at a time; those of one larger batch may be."""
+_FIRST_BYTES: Final = 4 << 20
+_LEAST_BYTES: Final = 1 << 20
 _READER: Final = {
     "enable.auto.commit": "false",
     "auto.offset.reset": "none",
@@ -42,12 +48,21 @@ class TopicCopy:
     """One run over all partitions of a topic. Close it."""
 
     def __init__(
-        self, settings: Mapping[str, str | int | bool], topic: str, writer: TableWriter, options: CopyOptions
+        self,
+        settings: Mapping[str, str | int | bool],
+        topic: str,
+        writer: TableWriter,
+        options: CopyOptions,
+        rows: RowMaker | None = None,
+        letters: DeadLetters | None = None,
     ) -> None:
-        """settings: of the client. Raises ClientError."""
+        """settings: of the client. rows: None: keys and values are bytes. letters: None: a record that is not a row
+        ends the copy. Raises ClientError."""
         self._topic = topic
         self._writer = writer
         self._options = options
+        self._maker = BytesRows() if rows is None else rows
+        self._letters = letters
         self._cluster = Cluster(ClientConfig.from_mapping(dict(settings)))
         self._topic_id = self._read_topic_id()
         self._consumer = Consumer({**settings, **_READER})
@@ -55,8 +70,10 @@ class TopicCopy:
         self._saved: TableOffsets | None = None
         self._before = TableOffsets(self._topic_id, {})
         self._gathered: list[pa.Table] = []
+        self._refused = RefusedRecords(topic)
         self._bytes = 0
-        self.rows = self.commits = 0
+        self._poll_bytes = _FIRST_BYTES
+        self.rows = self.commits = self.dead_letters = 0
 
     @property
     def offsets(self) -> Mapping[int, int]:
@@ -78,7 +95,7 @@ class TopicCopy:
         # Asked after each fetch, so that a signal ends the run after a second at most, with a commit of what is there.
         while not is_stopped() and not self._is_at_end(until):
             wait_s = max(0.0, min(_POLL_S, due - time.monotonic()))
-            self._gather_rows(self._consumer.poll_table(wait_s, headers=True))
+            self._gather_rows(self._consumer.poll_table(wait_s, headers=True, max_bytes=self._poll_bytes))
             if self._bytes >= self._options.commit_bytes or time.monotonic() >= due:
                 self._commit_gathered(on_commit)
                 self._add_partitions()
@@ -89,6 +106,9 @@ class TopicCopy:
         """Continue from the table's offsets; returns the ends of the partitions."""
         # The table before the log: another writer may add to both, and offsets past an older end would look lost.
         self._saved = self._writer.read_offsets()
+        self._maker.begin_table(self._writer.name, self._writer.columns)
+        if self._letters is not None:
+            self._letters.begin_table(self._topic_id, self._saved)
         partitions = self._consumer.partitions_for_topic(self._topic)
         starts, ends = self._consumer.beginning_offsets(partitions), self._consumer.end_offsets(partitions)
         known: Mapping[int, int] = {}
@@ -141,10 +161,22 @@ class TopicCopy:
     def _gather_rows(self, records: pa.Table) -> None:
         # Also without records: markers and aborted transactions move the position, and with it the end of a backfill.
         self._next |= {tp: found.offset for tp, found in self._consumer.positions().items()}
+        if self._letters is not None and self._letters.written:
+            records = without_places(records, self._letters.written)
         if records.num_rows:
-            rows = rows_of(records)
+            keyed, refused = records_with_keys(records, self._maker.layout)
+            self._keep_refused(records, refused)
+            rows, refused = self._maker.make_rows(keyed)
+            self._keep_refused(keyed, refused)
             self._gathered.append(rows)
             self._bytes += rows.nbytes
+            # Rows with many columns, most of them null, are larger than their records.
+            ratio = max(1.0, rows.nbytes / records.nbytes)
+            self._poll_bytes = max(_LEAST_BYTES, int(_ROWS_BYTES / ratio))
+
+    def _keep_refused(self, records: pa.Table, refused: list[Refused]) -> None:
+        if refused:
+            self._bytes += self._refused.add_records(records, refused, is_kept=self._letters is not None)
 
     def _positions_now(self) -> TableOffsets:
         return TableOffsets(self._topic_id, {tp.partition: offset for tp, offset in self._next.items()})
@@ -154,11 +186,25 @@ class TopicCopy:
             return
         # A topic that was created again has other records at these offsets: they must not be added to the table.
         self._require_same_topic()
-        rows, after = pa.concat_tables(self._gathered), self._positions_now()
+        rows, after = self._maker.join_rows(self._gathered), self._positions_now()
+        if self._maker.layout.is_upsert:
+            rows = last_rows(rows, self._maker.layout)
+        self._write_letters()
+        count = sum(each.num_rows for each in self._gathered)
         commit_rows(self._writer, rows, self._saved, self._before, after)
+        if self._letters is not None:
+            self._letters.note_commit()
         self._saved = self._before = after
         self._gathered.clear()
         self._bytes = 0
-        self.rows += rows.num_rows
+        self.rows += count
         self.commits += 1
-        on_commit(self, rows.num_rows)
+        on_commit(self, count)
+
+    def _write_letters(self) -> None:
+        # Before the table's commit: a letter of a record that the table has passed could be lost.
+        records, failures = self._refused.take_records()
+        if records:
+            assert self._letters is not None
+            self._letters.write_letters(records, failures)
+            self.dead_letters += len(records)

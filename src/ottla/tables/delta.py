@@ -14,10 +14,11 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from ottla.tables.column_types import ColumnTypes, standard_schema
 from ottla.tables.errors import CommitConflict, OffsetsLostError, TableError
 from ottla.tables.offsets import TableOffsets
-from ottla.tables.rows import SCHEMA
-from ottla.tables.writers import require_partitioning
+from ottla.tables.rows import DELETED, live_rows
+from ottla.tables.writers import Making, require_mode, require_partitioning
 
 _PARTITION_FORMATS: Final = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 
@@ -25,34 +26,49 @@ _PARTITION_FORMATS: Final = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 class DeltaWriter:
     """A table by its path or URI; made if it is not there."""
 
-    def __init__(self, uri: str, topic: str, partition_by: str, properties: Mapping[str, str]) -> None:
+    types = ColumnTypes(promotes=False, has_times=False)
+
+    def __init__(self, uri: str, topic: str, making: Making, properties: Mapping[str, str]) -> None:
         """properties: of the object store, as delta-rs documents them. Raises TableError."""
         self.name = f"Delta table {uri}"
         self._app = f"ottla/{topic}"
-        self._partition_by = partition_by
+        self._making = making
+        self._found: TableOffsets | None = None
+        """As of the last `read_offsets`."""
         with self._table_errors():
             if DeltaTable.is_deltatable(uri, dict(properties)):
                 self._table = DeltaTable(uri, storage_options=dict(properties))
             else:
                 self._table = self._create_table(uri, properties)
-            require_partitioning(self.name, partition_by, self._table.metadata().partition_columns)
+            require_partitioning(self.name, making.partition_by, self._table.metadata().partition_columns)
 
     def _create_table(self, uri: str, properties: Mapping[str, str]) -> DeltaTable:
-        by = self._partition_by
+        by, schema = self._making.partition_by, self._making.layout.schema
         partitioned = by in _PARTITION_FORMATS
         return DeltaTable.create(
             uri,
-            SCHEMA.append(pa.field(by, pa.string())) if partitioned else SCHEMA,
+            schema.append(pa.field(by, pa.string())) if partitioned else schema,
             mode="ignore",
             partition_by=[by] if partitioned else None,
             storage_options=dict(properties),
         )
 
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the table without that of its partitions, as of the last `read_offsets`."""
+        found = standard_schema(pa.schema(self._table.schema().to_arrow()))
+        return pa.schema([each for each in found if each.name != self._making.partition_by])
+
     def read_offsets(self) -> TableOffsets | None:
         """The offsets in the newest version. Raises TableError."""
+        self._found = self._find_offsets()
+        return self._found
+
+    def _find_offsets(self) -> TableOffsets | None:
         with self._table_errors():
             self._table.update_incremental()
             number = self._table.transaction_version(f"{self._app}/partitions")
+            is_upsert = self._table.transaction_version(f"{self._app}/upsert") is not None
             # A table without offsets is new, or its rows are of another origin, and not this topic's.
             if number is None:
                 self._require_empty()
@@ -61,6 +77,7 @@ class DeltaWriter:
             found = {at: self._table.transaction_version(f"{self._app}/{at}") for at in range(number)}
             high = self._table.transaction_version(f"{self._app}/id/high")
             low = self._table.transaction_version(f"{self._app}/id/low")
+        require_mode(self.name, self._making.layout, is_upsert=is_upsert)
         if high is None or low is None:
             raise OffsetsLostError(f"{self.name} has offsets without a topic id", "Copy the topic into a new table")
         topic_id = (high.to_bytes(8, "big", signed=True) + low.to_bytes(8, "big", signed=True)).hex()
@@ -80,9 +97,48 @@ class DeltaWriter:
         commit = CommitProperties(max_commit_retries=0, app_transactions=self._transactions(after))
         try:
             with self._table_errors():
-                write_deltalake(self._table, self._with_partition(rows), mode="append", commit_properties=commit)
+                if self._making.layout.is_upsert:
+                    self._merge_rows(self._with_partition(rows), commit)
+                else:
+                    self._append(self._with_partition(rows), commit)
         except CommitFailedError as error:
             raise CommitConflict(f"{self.name}: the commit failed: {error}", "Start again") from error
+
+    def _append(self, rows: pa.Table, commit: CommitProperties) -> None:
+        is_wider = self._is_wider(rows.schema)
+        write_deltalake(
+            self._table,
+            rows,
+            mode="append",
+            schema_mode="merge" if is_wider else None,
+            commit_properties=commit,
+        )
+
+    def _merge_rows(self, rows: pa.Table, commit: CommitProperties) -> None:
+        if self._is_wider(rows.schema):
+            self._add_columns(rows.schema)
+        before, key = self._found, self._making.layout.key
+        values = {f"`{name}`": f"s.`{name}`" for name in rows.schema.names if name != DELETED}
+        merge = self._table.merge(rows, f"t.`{key}` = s.`{key}`", "s", "t", commit_properties=commit)
+        merge = merge.when_matched_delete(f"s.`{DELETED}`").when_matched_update(values)
+        merge.when_not_matched_insert(values, f"NOT s.`{DELETED}`").execute()
+        # A merge that changes no row (tombstones of keys that the table lacks) makes no version, and stores no offsets.
+        if self.read_offsets() == before:
+            write_deltalake(self._table, live_rows(rows), mode="append", commit_properties=commit)
+
+    def _add_columns(self, schema: pa.Schema) -> None:
+        """A version of its own, because a merge adds no parts of nested columns."""
+        before = self._found
+        wanted = pa.schema([each for each in schema if each.name != DELETED])
+        commit = CommitProperties(max_commit_retries=0)
+        write_deltalake(self._table, wanted.empty_table(), mode="append", schema_mode="merge", commit_properties=commit)
+        if self.read_offsets() != before:
+            raise CommitConflict(f"{self.name} changed while columns were added", "Start again")
+
+    def _is_wider(self, schema: pa.Schema) -> bool:
+        found = standard_schema(pa.schema(self._table.schema().to_arrow()))
+        known = {each.name: each.type for each in found}
+        return any(known.get(each.name) != each.type for each in schema if each.name != DELETED)
 
     def _transactions(self, after: TableOffsets) -> list[Transaction]:
         # The id in two halves, because a version is a signed number of 64 bits.
@@ -92,15 +148,16 @@ class DeltaWriter:
             "id/high": int.from_bytes(raw[:8], "big", signed=True),
             "id/low": int.from_bytes(raw[8:], "big", signed=True),
         }
+        if self._making.layout.is_upsert:
+            versions["upsert"] = 1
         return [Transaction(f"{self._app}/{name}", version) for name, version in versions.items()]
 
     def _with_partition(self, rows: pa.Table) -> pa.Table:
-        by = self._partition_by
+        by = self._making.partition_by
         if by not in _PARTITION_FORMATS:
             return rows
-        return rows.append_column(
-            by, pc.strftime(rows["timestamp"].cast(pa.timestamp("s", "UTC"), safe=False), _PARTITION_FORMATS[by])
-        )
+        times = rows[self._making.layout.time].cast(pa.timestamp("s", "UTC"), safe=False)
+        return rows.append_column(by, pc.strftime(times, _PARTITION_FORMATS[by]))
 
     def close(self) -> None:
         """Nothing is held."""

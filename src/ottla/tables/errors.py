@@ -16,6 +16,14 @@ class CommitConflict(TableError):
     """The table changed between the read and the commit, or the outcome of the commit is unknown: read it again."""
 
 
+class RowNotReadableError(TableError):
+    """The value of a record cannot be decoded, or has no place in the table."""
+
+
+class ColumnConflictError(RowNotReadableError):
+    """The schema of a record has a field that its column of the table cannot hold."""
+
+
 class ConcurrentWriterError(TableError):
     """Another writer moved the offsets of the table."""
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.tables.errors import TableError
-from ottla.tables.writers import TableWriter
+from ottla.tables.writers import MAKING, Making, TableWriter
 
 FORMATS: Final = ("iceberg", "delta", "parquet")
 PARTITIONINGS: Final = ("none", "day", "hour")
@@ -19,8 +19,8 @@ def open_table(
     kind: str,
     location: str,
     topic: str,
+    making: Making = MAKING,
     *,
-    partition_by: str = "none",
     catalog: str = "default",
     properties: Mapping[str, str] | None = None,
 ) -> TableWriter:
@@ -31,15 +31,15 @@ def open_table(
     if kind == "iceberg":
         from ottla.tables.iceberg import IcebergWriter  # noqa: PLC0415 - libraries of 100 MB
 
-        return IcebergWriter(location, topic, partition_by, catalog, properties or {})
+        return IcebergWriter(location, topic, making, catalog, properties or {})
     if kind == "delta":
         from ottla.tables.delta import DeltaWriter  # noqa: PLC0415 - libraries of 100 MB
 
-        return DeltaWriter(location, topic, partition_by, properties or {})
+        return DeltaWriter(location, topic, making, properties or {})
     if kind != "parquet":
         raise TableError(f"no format of tables is called {kind}", f"Take one of {', '.join(FORMATS)}")
     if properties:
         raise TableError("a Parquet folder has no properties", "Leave --property out")
     from ottla.tables.parquet import ParquetWriter  # noqa: PLC0415 - libraries of 100 MB
 
-    return ParquetWriter(location, topic, partition_by)
+    return ParquetWriter(location, topic, making)

@@ -5,6 +5,7 @@ Zone: real.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -19,18 +20,22 @@ from pyiceberg.exceptions import (
     RESTError,
     TableAlreadyExistsError,
 )
-from pyiceberg.table import Table
+from pyiceberg.expressions import BooleanExpression, In
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, Transform
 from sqlalchemy.exc import SQLAlchemyError
 
+from ottla.tables.column_types import ColumnTypes, standard_schema
 from ottla.tables.errors import CommitConflict, OffsetsLostError, TableError
 from ottla.tables.offsets import TableOffsets, decode_offsets
-from ottla.tables.rows import SCHEMA
-from ottla.tables.writers import require_partitioning
+from ottla.tables.rows import live_rows
+from ottla.tables.writers import Making, require_mode, require_partitioning
 
 OFFSETS: Final = "ottla.offsets"
 TOPIC: Final = "ottla.topic"
+MODE: Final = "ottla.mode"
+_UPSERT: Final = "upsert"
 _TRANSFORMS: Final[dict[str, Transform[Any, Any]]] = {"day": DayTransform(), "hour": HourTransform()}
 _RETRIES: Final = "commit.retry.num-retries"
 _MAX_ANCESTORS: Final = 100_000
@@ -39,36 +44,44 @@ _MAX_ANCESTORS: Final = 100_000
 class IcebergWriter:
     """A table of a catalog; made, with its namespace, if it is not there."""
 
+    types = ColumnTypes(promotes=True, has_times=True)
+
     def __init__(
-        self, identifier: str, topic: str, partition_by: str, catalog: str, properties: Mapping[str, str]
+        self, identifier: str, topic: str, making: Making, catalog: str, properties: Mapping[str, str]
     ) -> None:
         """properties: of the catalog, as pyiceberg documents them. Raises TableError."""
         self.name = f"Iceberg table {identifier}"
         self._topic = topic
+        self._layout = making.layout
         self._identifier = identifier
         if "." not in identifier:
             raise TableError(f"{self.name} has no namespace", "Name it NAMESPACE.TABLE")
         with self._catalog_errors():
-            self._table = self._open_table(load_catalog(catalog, **properties), partition_by)
+            self._table = self._open_table(load_catalog(catalog, **properties), making)
 
-    def _open_table(self, catalog: Catalog, partition_by: str) -> Table:
+    def _open_table(self, catalog: Catalog, making: Making) -> Table:
         try:
             table = catalog.load_table(self._identifier)
         except NoSuchTableError:
-            table = self._create_table(catalog, partition_by)
-        require_partitioning(self.name, partition_by, [field.name for field in table.spec().fields])
+            table = self._create_table(catalog, making)
+        require_partitioning(self.name, making.partition_by, [field.name for field in table.spec().fields])
         return table
 
-    def _create_table(self, catalog: Catalog, partition_by: str) -> Table:
+    def _create_table(self, catalog: Catalog, making: Making) -> Table:
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(self._identifier.rpartition(".")[0])
         # The table and its partitioning appear together: a process that is killed leaves both or neither.
         new = catalog.create_table_transaction
-        with suppress(TableAlreadyExistsError), new(self._identifier, SCHEMA) as transaction:
-            if partition_by in _TRANSFORMS:
+        with suppress(TableAlreadyExistsError), new(self._identifier, making.layout.schema) as transaction:
+            if making.partition_by in _TRANSFORMS:
                 with transaction.update_spec() as update:
-                    update.add_field("timestamp", _TRANSFORMS[partition_by], partition_by)
+                    update.add_field(making.layout.time, _TRANSFORMS[making.partition_by], making.partition_by)
         return catalog.load_table(self._identifier)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the table, as of the last `read_offsets`."""
+        return standard_schema(self._table.schema().as_arrow())
 
     def read_offsets(self) -> TableOffsets | None:
         """The offsets of the newest snapshot that has them. Raises TableError."""
@@ -89,6 +102,7 @@ class IcebergWriter:
                 break
             summary = found.summary.additional_properties if found.summary else {}
             if OFFSETS in summary and summary.get(TOPIC) == self._topic:
+                require_mode(self.name, self._layout, is_upsert=summary.get(MODE) == _UPSERT)
                 return str(summary[OFFSETS])
             parent = found.parent_snapshot_id
             found = None if parent is None else self._table.snapshot_by_id(parent)
@@ -106,10 +120,26 @@ class IcebergWriter:
         metadata = self._table.metadata
         self._table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, _RETRIES: "0"}})
         try:
-            with self._catalog_errors():
-                self._table.append(rows, {TOPIC: self._topic, OFFSETS: after.encode_text()})
+            with self._catalog_errors(), self._table.transaction() as transaction:
+                self._write_rows(transaction, rows, after)
         except (CommitFailedException, CommitStateUnknownException) as error:
             raise CommitConflict(f"{self.name}: the commit failed: {error}", "Start again") from error
+
+    def _write_rows(self, transaction: Transaction, rows: pa.Table, after: TableOffsets) -> None:
+        # All snapshots of a transaction have the offsets: whichever is the newest that is kept has them.
+        summary = {TOPIC: self._topic, OFFSETS: after.encode_text()}
+        if self._layout.is_upsert:
+            summary[MODE] = _UPSERT
+            keys, rows = rows[self._layout.key], live_rows(rows)
+            # Without a snapshot there is nothing to delete. A key that the table lacks is no fault either.
+            if self._table.current_snapshot() is not None and len(keys):
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "Delete operation did not match any records")
+                    transaction.delete(_is_one_of(self._layout.key, keys.to_pylist()), summary)
+        if rows.schema != self.columns:
+            with transaction.update_schema() as update:
+                update.union_by_name(rows.schema)
+        transaction.append(rows, summary)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -120,3 +150,7 @@ class IcebergWriter:
             yield
         except (RESTError, SQLAlchemyError, ValueError) as error:
             raise TableError(f"{self.name}: the catalog or the table refused: {error}", "Check --property") from error
+
+
+def _is_one_of(column: str, values: list[bytes]) -> BooleanExpression:
+    return In(column, values)  # type: ignore[call-arg, arg-type]  # its metaclass hides the signature

@@ -19,25 +19,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ottla.tables.column_types import ColumnTypes
 from ottla.tables.errors import ConcurrentWriterError, OffsetsLostError, TableError
 from ottla.tables.offsets import TableOffsets
+from ottla.tables.rows import BYTES
+from ottla.tables.writers import Making
 
 _NAME: Final = re.compile(r"(.+)-(\d+)-(\d{20})-(\d{20})\.parquet")
 _ORIGIN: Final = "_ottla.json"
 _TEMPORARY: Final = ".tmp"
+_COLUMNS: Final = "_ottla.columns"
 _MAX_ORIGIN: Final = 65_536
+_MAX_COLUMNS_BYTES: Final = 16 << 20
 
 
 class ParquetWriter:
     """A local folder; made if it is not there. A lock keeps a second writer out."""
 
-    def __init__(self, folder: str, topic: str, partition_by: str) -> None:
+    types = ColumnTypes(promotes=False, has_times=True)
+
+    def __init__(self, folder: str, topic: str, making: Making) -> None:
         """Raises TableError, OSError."""
         self.name = f"Parquet folder {folder}"
-        if partition_by != "none":
+        if making.partition_by != "none":
             raise TableError(
-                f"{self.name} cannot be partitioned by {partition_by}: the rows of a range of offsets are one file",
+                f"{self.name} cannot be partitioned by {making.partition_by}: a range of offsets is one file",
                 "Take iceberg or delta",
+            )
+        if making.layout.is_upsert:
+            raise TableError(
+                f"{self.name} cannot have one row per key: files are never changed", "Take iceberg or delta"
             )
         self._folder = Path(folder)
         self._topic = topic
@@ -47,6 +58,7 @@ class ParquetWriter:
             for left in self._folder.glob(f".*{_TEMPORARY}"):  # of a writer that was killed: we hold its lock
                 left.unlink()
             self._offsets = self._find_offsets()
+            self.columns = self._read_columns(making)
         except BaseException:
             self._lock.close()
             raise
@@ -107,19 +119,45 @@ class ParquetWriter:
                 f"{self.name}: {_ORIGIN} cannot be read ({error})", "Take an empty folder"
             ) from error
 
+    def _read_columns(self, making: Making) -> pa.Schema:
+        """The columns of the newest file. A folder whose rows have bytes only does not name them."""
+        try:
+            with (self._folder / _COLUMNS).open("rb") as file:
+                return pa.ipc.read_schema(pa.BufferReader(file.read(_MAX_COLUMNS_BYTES)))
+        except FileNotFoundError:
+            return BYTES.schema if self._offsets else making.layout.schema
+        except (pa.ArrowException, OSError) as error:
+            raise TableError(
+                f"{self.name}: {_COLUMNS} cannot be read ({error})", "Bring the file back, or take an empty folder"
+            ) from error
+
+    def _write_columns(self, columns: pa.Schema) -> None:
+        # Before the first file that has them: a column that no file has yet is no harm.
+        content = columns.serialize().to_pybytes()
+        self._write_whole(_COLUMNS, lambda path: path.write_bytes(content))
+        self.columns = columns
+
     def append_rows(self, rows: pa.Table, before: TableOffsets, after: TableOffsets) -> None:
         """A file per partition. Raises OSError."""
         if not self._offsets:
             text = json.dumps({"topic": self._topic, "topic_id": after.topic_id})
             self._write_whole(_ORIGIN, lambda path: path.write_text(text, encoding="utf-8"))
-        for number in pc.unique(rows["partition"]).to_pylist():
+        if rows.schema != self.columns or (rows.schema != BYTES.schema and not self._offsets):
+            self._write_columns(rows.schema)
+        place = next(each for each in rows.schema.names if each.lstrip("_") == "partition")
+        # Without rows, offsets of records that became dead letters are covered by files without rows.
+        for number in pc.unique(rows[place]).to_pylist() or self._moved_partitions(before, after):
             # A file begins where the one before ended, so that offsets without a visible record are covered.
             first, end = self._ends.get(number, before.next_offsets[number]), after.next_offsets[number]
-            part = rows.filter(pc.equal(rows["partition"], number))
+            part = rows.filter(pc.equal(rows[place], number))
             name = f"{self._topic}-{number}-{first:020d}-{end:020d}.parquet"
             self._write_whole(name, partial(pq.write_table, part, compression="zstd"))
             self._ends[number] = end
         self._offsets = after
+
+    def _moved_partitions(self, before: TableOffsets, after: TableOffsets) -> list[int]:
+        ends = {**before.next_offsets, **self._ends}
+        return [number for number, end in after.next_offsets.items() if end > ends.get(number, 0)]
 
     def _write_whole(self, name: str, write: Callable[[Path], object]) -> None:
         path = self._folder / f".{name}{_TEMPORARY}"

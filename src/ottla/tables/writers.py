@@ -6,10 +6,12 @@ Zone: pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from ottla.tables.column_types import ColumnTypes
 from ottla.tables.errors import CommitConflict, ConcurrentWriterError, TableError
 from ottla.tables.offsets import TableOffsets
+from ottla.tables.rows import BYTES, Layout
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,17 +19,37 @@ if TYPE_CHECKING:
 _ATTEMPTS: Final = 5
 
 
+class Making(NamedTuple):
+    """How a table is made that is not there; one that is there must be the same."""
+
+    layout: Layout = BYTES
+    """With `is_upsert` the table has one row per key."""
+    partition_by: str = "none"
+
+
+MAKING: Final = Making()
+"""Rows of bytes, without partitions."""
+
+
 class TableWriter(Protocol):
     """A table that takes rows and offsets in one step."""
 
     name: str
     """Of the table, for messages."""
+    types: ColumnTypes
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the table, as of the last `read_offsets`."""
 
     def read_offsets(self) -> TableOffsets | None:
         """The offsets in the table now; None for a table without rows. Raises TableError."""
 
     def append_rows(self, rows: pa.Table, before: TableOffsets, after: TableOffsets) -> None:
-        """Add rows and set the offsets, both or neither. Raises CommitConflict if the table changed meanwhile."""
+        """Add rows and set the offsets, both or neither. Raises CommitConflict if the table changed meanwhile.
+
+        Columns that only the rows have are added to the table, at the latest by this.
+        """
 
     def close(self) -> None:
         """Release locks."""
@@ -67,6 +89,13 @@ def require_partitioning(name: str, wanted: str, columns: Sequence[str]) -> None
         raise TableError(
             f"{name} is partitioned by {found}, not by {wanted}", "Give its --partition-by, or name a new table"
         )
+
+
+def require_mode(name: str, layout: Layout, *, is_upsert: bool) -> None:
+    """Raise TableError if a table with one row per key is written with all records, or the other way round."""
+    if is_upsert != layout.is_upsert:
+        has, option = ("one row per key", "Give --upsert") if is_upsert else ("all records", "Leave --upsert out")
+        raise TableError(f"{name} has {has}", f"{option}, or name a new table")
 
 
 def _text(offsets: TableOffsets | None) -> str:

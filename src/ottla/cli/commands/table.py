@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,14 @@ from ottla.cli.options import (
 from ottla.cli.views.output import write_json, write_line
 
 if TYPE_CHECKING:
+    from ottla.tables.column_types import ColumnTypes
     from ottla.tables.copying import CopyOptions, TopicCopy
+    from ottla.tables.dead_letters import DeadLetters
+    from ottla.tables.rows import Layout, RowMaker
+    from ottla.tables.writers import TableWriter
+
+
+_PACKAGES = {"avro": ("fastavro", "numba"), "json": ("jsonschema",), "protobuf": ("google.protobuf",)}
 
 
 @click.command()
@@ -66,6 +74,22 @@ if TYPE_CHECKING:
     metavar="MIB",
     help="Commit at this size of rows in memory.",
 )
+@click.option(
+    "--value-schema",
+    type=click.Choice(["avro", "json", "protobuf"]),
+    help="Decode values by their schemas, which --schema-registry has.",
+)
+@click.option("--schema-registry", "registry", metavar="URL", help="Where the schemas are: http://HOST:PORT.")
+@click.option(
+    "--columns",
+    type=click.Choice(["flat", "nested"]),
+    default="flat",
+    show_default=True,
+    help="flat: a column for each field of a value; nested: one column `value`.",
+)
+@click.option("--message", default="", metavar="NAME", help="Protobuf: the message, if it is not a schema's first.")
+@click.option("--dead-letters", metavar="TOPIC", help="Topic for records that cannot be decoded; without: an error.")
+@click.option("--upsert", is_flag=True, help="One row per key: the last; a record without a value deletes it.")
 @click.option("--exit-at-end", is_flag=True, help="End at the present end of the topic.")
 @click.option("--skip-deleted", is_flag=True, help="Continue without records that retention deleted before the copy.")
 @output_option("text", "json")
@@ -76,20 +100,73 @@ def table(topic: str, output: str, **given: Any) -> None:
     The table contains the offsets: the next run continues where it ends. A new table begins at the topic's beginning.
     """
     from ottla.tables.copying import TopicCopy
-    from ottla.tables.formats import open_table
 
-    settings, kind = client_settings(), given["kind"]
-    properties = _resolve_properties(given["properties"])
-    by, catalog = given["partition_by"], given["catalog"]
-    with (
-        closing(
-            open_table(kind, given["location"], topic, partition_by=by, catalog=catalog, properties=properties)
-        ) as writer,
-        closing(TopicCopy(settings, topic, writer, _options(given))) as copy,
-        _stop_signals() as received,
-    ):
+    settings = client_settings()
+    with ExitStack() as opened:
+        writer = opened.enter_context(closing(_open_writer(topic, given)))
+        letters = _letters(settings, topic, writer.name, given["dead_letters"])
+        if letters is not None:
+            opened.enter_context(closing(letters))
+        rows = _row_maker(writer.types, given)
+        copy = opened.enter_context(closing(TopicCopy(settings, topic, writer, _options(given), rows, letters)))
+        received = opened.enter_context(_stop_signals())
         copy.copy_records(lambda: bool(received), _note_commit)
         _print_summary(copy, output, topic, writer.name)
+
+
+def _open_writer(topic: str, given: Mapping[str, Any]) -> TableWriter:
+    from ottla.tables.formats import open_table
+    from ottla.tables.writers import Making
+
+    if (given["value_schema"] is None) != (given["registry"] is None):
+        raise click.UsageError("--value-schema and --schema-registry: give both or none.")
+    return open_table(
+        given["kind"],
+        given["location"],
+        topic,
+        Making(_layout(given), given["partition_by"]),
+        catalog=given["catalog"],
+        properties=_resolve_properties(given["properties"]),
+    )
+
+
+def _layout(given: Mapping[str, Any]) -> Layout:
+    from ottla.tables.rows import BYTES, LAYOUTS
+
+    found = BYTES if given["value_schema"] is None else LAYOUTS[given["columns"]]
+    return found._replace(is_upsert=given["upsert"])
+
+
+def _row_maker(types: ColumnTypes, given: Mapping[str, Any]) -> RowMaker:
+    from ottla.tables.rows import BytesRows
+
+    layout = _layout(given)
+    if given["value_schema"] is None:
+        return BytesRows(layout)
+    _require_packages(given["value_schema"])
+    from ottla.client.schemas.registry import SchemaRegistry
+    from ottla.tables.decoded_rows import DecodedRows
+    from ottla.tables.decoding import ValueDecoder
+
+    found = resolve_secrets({"config.providers": "file,env,dir", "--schema-registry": given["registry"]})
+    registry = SchemaRegistry(str(found["--schema-registry"]))
+    decoder = ValueDecoder(registry, given["value_schema"], given["message"])
+    reserved = [] if given["partition_by"] == "none" else [given["partition_by"]]
+    return DecodedRows(decoder, layout, types, reserved)
+
+
+def _require_packages(kind: str) -> None:
+    if missing := [name for name in _PACKAGES[kind] if find_spec(name) is None]:
+        command = "pip install 'ottla[tables,schemas,fast]'"
+        raise click.ClickException(f"--value-schema {kind} needs the package {missing[0]}: {command}")
+
+
+def _letters(settings: Mapping[str, Any], topic: str, name: str, letters: str | None) -> DeadLetters | None:
+    if letters is None:
+        return None
+    from ottla.tables.dead_letters import DeadLetters
+
+    return DeadLetters(settings, letters, topic, name)
 
 
 def _resolve_properties(words: tuple[str, ...]) -> dict[str, str]:
@@ -111,9 +188,11 @@ def _note_commit(copy: TopicCopy, rows: int) -> None:
 def _print_summary(copy: TopicCopy, output: str, topic: str, name: str) -> None:
     if output == "json":
         offsets = {str(number): offset for number, offset in sorted(copy.offsets.items())}
-        write_json({"topic": topic, "table": name, "rows": copy.rows, "commits": copy.commits, "next_offsets": offsets})
+        counts = {"rows": copy.rows, "commits": copy.commits, "dead_letters": copy.dead_letters}
+        write_json({"topic": topic, "table": name, **counts, "next_offsets": offsets})
     else:
-        write_line(f"{name}: {copy.rows} rows of {topic} in {copy.commits} commits")
+        letters = f", {copy.dead_letters} dead letters" if copy.dead_letters else ""
+        write_line(f"{name}: {copy.rows} rows of {topic} in {copy.commits} commits{letters}")
 
 
 @contextmanager
