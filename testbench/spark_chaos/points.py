@@ -11,14 +11,17 @@ import pyarrow as pa
 
 from ottla.client.batch_transaction import ConnectionCache, Prepared
 from ottla.spark.safeguards import SinkSafeguards
+from ottla.spark.sink.batch_decision import Part
 from ottla.spark.sink.exactly_once import Marker, TaskBatch
 from ottla.spark.sink.sink_options import SinkOptions
 from ottla.spark.sink.transactional_write import TransactionalWrite
+from ottla.spark.sink.whole_batches import BatchCalls
 from ottla.spark.source.source_positions import Positions
 
 At = Callable[[str, TaskBatch], None]
 """Called at each point with its name: start, begun (the id is taken), mid (some rows are written), prepared (all is in
-the transaction), before and after the end of the transaction by the task itself."""
+the transaction), before and after the end of the transaction by the task itself; for a whole batch of several tasks
+decided (the transaction of partition 0 is committed) and half (one of the others is, too)."""
 
 
 class PointedAttempt(TransactionalWrite):
@@ -47,8 +50,24 @@ class PointedAttempt(TransactionalWrite):
         self.at("after", self.turn)
 
 
+class PointedCalls(BatchCalls):
+    """The end of a whole batch, with points between its steps."""
+
+    at: At
+    turn: TaskBatch
+
+    def commit_decider(self, decider: Part) -> None:
+        super().commit_decider(decider)
+        self.at("decided", self.turn)
+
+    def commit_part(self, part: Part) -> bool:
+        done = super().commit_part(part)
+        self.at("half", self.turn)
+        return done
+
+
 class PointedWriter:
-    """Mix-in of a writer: gives its attempts points."""
+    """Mix-in of a writer: gives its attempts and the end of its batches points."""
 
     at: At
     _options: SinkOptions
@@ -58,3 +77,9 @@ class PointedWriter:
         attempt = PointedAttempt(links, self._options, turn, self.safeguards)
         attempt.at = self.at
         return attempt
+
+    def _make_calls(self, links: ConnectionCache, turn: TaskBatch, sources: Positions) -> BatchCalls:
+        once = self._options.once
+        calls = PointedCalls(links, once.timeout_ms, sources, demands_offsets=once.offsets == "true")
+        calls.at, calls.turn = self.at, turn
+        return calls

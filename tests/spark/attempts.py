@@ -18,9 +18,12 @@ from ottla.client.admin.types import LATEST
 from ottla.client.batch_transaction import ConnectionCache, Prepared
 from ottla.client.errors import values_of
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
+from ottla.spark.sink.batch_decision import Batch, commit_batch, parts_base
 from ottla.spark.sink.exactly_once import Marker, TaskBatch
+from ottla.spark.sink.part_ids import take_part_id
 from ottla.spark.sink.sink_options import SinkOptions, sink_options
 from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_task_batch
+from ottla.spark.sink.whole_batches import BatchCalls, TaskResult
 from ottla.spark.source.source_positions import Positions
 from ottla.types import TopicPartition
 
@@ -78,6 +81,33 @@ class Bench:
         assert outcome is not None
         attempt.commit_prepared(outcome)
         return None
+
+    def part(self, partition: int, values: Sequence[str], batch: int = 0, name: str | None = None) -> TaskResult:
+        """All steps of a task of a batch that is written as a whole; any partition but 0 is a part."""
+        attempt = self.attempt(batch, partition)
+        if partition:
+            attempt.become_part(name or take_part_id(parts_base(attempt.turn), None, batch))
+        outcome = write_task_batch(
+            attempt, [rows(values)] if values else [], lambda: None, begin_without_rows=not partition
+        )
+        if isinstance(outcome, Marker):
+            return TaskResult(attempt.turn, None, is_open=False, sources={})
+        prepared = attempt.identity() if outcome is None and not partition else outcome
+        return TaskResult(attempt.turn, prepared, outcome is not None, {})
+
+    def commit_parts(
+        self, results: Sequence[TaskResult], calls: BatchCalls | None = None, safeguards: SinkSafeguards = ALL_ON
+    ) -> None:
+        """The end of a batch, by a driver of its own. results: that of partition 0 first."""
+        first, *others = results
+        assert first.part is not None
+        batch = Batch(first.turn, 0, tuple(one.part for one in others if one.part is not None))
+        calls = calls or self.calls()
+        commit_batch(calls, batch, first.part, is_open=first.is_open, safeguards=safeguards)
+
+    def calls(self, kind: type[BatchCalls] = BatchCalls) -> BatchCalls:
+        """The requests of another driver."""
+        return kind(self.links(), self.options.once.timeout_ms)
 
     def committed(self) -> Counter[str]:
         """What readers of committed records see. A coordinator answers before the markers of an end are written: they

@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from testbench.apache_kafka.broker import KafkaNode
 from testbench.apache_kafka.packages import BenchError, connector_jars
+from tests.spark.attempts import Bench
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.types import NewTopic, TopicCreated
+from ottla.client.batch_transaction import ConnectionCache
 from ottla.client.cluster import Cluster
+from ottla.client.errors import values_of
 from ottla.client.fetching.fetch import fetch_range
 from ottla.client.produce import Appended, Sender
 from ottla.client.records import records_in
@@ -27,6 +31,9 @@ from ottla.types import TopicPartition
 
 NOT_OURS = ("ignore:PySpark does not yet fully support pandas:FutureWarning", "ignore::ResourceWarning")
 """PySpark warns about new versions of pandas; py4j leaves its sockets to the garbage collector."""
+
+KAFKA_MARKS = [pytest.mark.kafka]
+_numbers = count()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -184,3 +191,41 @@ def run_stream(spark: Any, topics: Topics, tmp_path: Path) -> Callable[..., list
         return [progress for progress in query.recentProgress if progress["numInputRows"]]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def ottla_broker(topics: Any) -> str:
+    return str(topics.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def kafka_2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
+    with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def kafka_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
+    """Where the cluster has not settled on version 2 of the protocol."""
+    node = KafkaNode(tmp_path_factory.mktemp("kafka"))
+    node.format_options = ["--feature", "transaction.version=1"]
+    with node:
+        yield node
+
+
+@pytest.fixture(
+    params=["ottla_broker", pytest.param("kafka_2", marks=KAFKA_MARKS), pytest.param("kafka_1", marks=KAFKA_MARKS)]
+)
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    bootstrap = request.getfixturevalue(request.param)
+    if isinstance(bootstrap, KafkaNode):
+        bootstrap.must_live()
+        bootstrap = bootstrap.bootstrap
+    topic = f"once-{os.getpid()}-{next(_numbers)}"
+    links = ConnectionCache(ClientConfig(bootstrap_servers=bootstrap))
+    values_of(Admin(links.cluster).create_topics([NewTopic(topic, 3, 1, {})]))
+    links.cluster.topic(topic, create=True)
+    links.close_connections()
+    made = Bench(bootstrap, topic, f"query-{topic}")
+    yield made
+    made.close()

@@ -139,7 +139,7 @@ def test_rows_of_a_shuffle_are_stable_only_without_adaptive_execution(
     if stable:
         check_rows_are_stable(settings.get, streaming=streaming, parts=int(read_here))
         return
-    with pytest.raises(UnstableRows, match=r"repartition\(1\) and exactlyOnce=batch"):
+    with pytest.raises(UnstableRows, match=r"write with exactlyOnce=batch"):
         check_rows_are_stable(settings.get, streaming=streaming, parts=int(read_here))
 
 

@@ -7,13 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import count
-from typing import Any
 
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from testbench.apache_kafka.broker import KafkaNode
 from tests.spark.attempts import Bench, rows
 
 from ottla.client.admin.admin import Admin
@@ -32,47 +29,7 @@ from ottla.spark.sink.transactional_write import TransactionalWrite, write_task_
 from ottla.types import TopicPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
-KAFKA_MARKS = [pytest.mark.kafka]
 VALUES = [f"v{number}" for number in range(1000)]
-_numbers = count()
-
-
-@pytest.fixture(scope="module")
-def ottla_broker(topics: Any) -> str:
-    return str(topics.bootstrap)
-
-
-@pytest.fixture(scope="module")
-def kafka_2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
-    with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
-        yield node
-
-
-@pytest.fixture(scope="module")
-def kafka_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
-    """Where the cluster has not settled on version 2 of the protocol."""
-    node = KafkaNode(tmp_path_factory.mktemp("kafka"))
-    node.format_options = ["--feature", "transaction.version=1"]
-    with node:
-        yield node
-
-
-@pytest.fixture(
-    params=["ottla_broker", pytest.param("kafka_2", marks=KAFKA_MARKS), pytest.param("kafka_1", marks=KAFKA_MARKS)]
-)
-def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
-    bootstrap = request.getfixturevalue(request.param)
-    if isinstance(bootstrap, KafkaNode):
-        bootstrap.must_live()
-        bootstrap = bootstrap.bootstrap
-    topic = f"once-{next(_numbers)}"
-    links = ConnectionCache(ClientConfig(bootstrap_servers=bootstrap))
-    values_of(Admin(links.cluster).create_topics([NewTopic(topic, 3, 1, {})]))
-    links.cluster.topic(topic, create=True)
-    links.close_connections()
-    made = Bench(bootstrap, topic, f"query-{topic}")
-    yield made
-    made.close()
 
 
 def test_a_turn_is_written_once_however_often_it_is_attempted(bench: Bench) -> None:
@@ -306,7 +263,7 @@ def test_rows_cannot_be_written_to_the_topic_of_the_markers(bench: Bench) -> Non
 
 def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted while the query runs: nothing is committed; the next start creates the topic again."""
-    monkeypatch.setattr("ottla.spark.sink.task_claims._MARKER_PATIENCE_MS", 2_000)
+    monkeypatch.setattr("ottla.spark.sink.markers._MARKER_PATIENCE_MS", 2_000)
     bench.delete_topic(MARKERS)
     with pytest.raises(MarkersGone, match="was deleted"):
         bench.run(bench.attempt(), VALUES)
@@ -400,7 +357,7 @@ def test_the_group_may_have_members(bench: Bench, source: str) -> None:
 def test_refused_offsets_fail_the_rows_only_when_they_are_demanded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ottla.spark.sink.transactional_write._OFFSETS_PATIENCE_MS", 2_000)
+    monkeypatch.setattr("ottla.spark.sink.markers._OFFSETS_PATIENCE_MS", 2_000)
     gone = upto("no-such-topic", 1)
     once = replace(bench.options.once, offsets="true")
     demanding = TransactionalWrite(bench.links(), replace(bench.options, once=once), bench.attempt().turn)

@@ -72,6 +72,14 @@ class BatchTransaction:
         self.is_open = False
         """Whether anything was sent, so that the transaction must be ended."""
 
+    @classmethod
+    def resumed(cls, links: ConnectionCache, what: Prepared) -> BatchTransaction:
+        """A transaction that another process has prepared, to add positions to it."""
+        found = cls(links, what.transactional_id, 0)
+        found._identity = Identity(what.producer_id, what.epoch)
+        found._version = what.version
+        return found
+
     @property
     def identity(self) -> Identity:
         """Producer id and epoch, for the headers of batches. Raises UsageError before `fence_producer`."""

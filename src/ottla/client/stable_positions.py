@@ -1,4 +1,4 @@
-"""Committed positions of a group that no open transaction will change (KIP-447).
+"""Committed positions of a group: those that no open transaction will change (KIP-447), or the present ones.
 
 Zone: real. One request to the group's coordinator.
 """
@@ -23,6 +23,19 @@ def stable_positions(
     groups: CoordinatorCalls, group: str, partitions: list[TopicPartition], deadline: Deadline | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The committed positions of `partitions`; waits for open transactions (KIP-447). Raises ClientError."""
+    return _fetch_positions(groups, group, partitions, deadline, stable=True)
+
+
+def present_positions(
+    groups: CoordinatorCalls, group: str, partitions: list[TopicPartition], deadline: Deadline | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The committed positions of `partitions`, which an open transaction may be about to change. Raises ClientError."""
+    return _fetch_positions(groups, group, partitions, deadline, stable=False)
+
+
+def _fetch_positions(
+    groups: CoordinatorCalls, group: str, partitions: list[TopicPartition], deadline: Deadline | None, *, stable: bool
+) -> dict[TopicPartition, OffsetAndMetadata]:
     by_topic: dict[str, list[int]] = {}
     for tp in partitions:
         by_topic.setdefault(tp.topic, []).append(tp.partition)
@@ -31,11 +44,11 @@ def stable_positions(
         if version < 8:
             named = OffsetFetchRequest.OffsetFetchRequestTopic
             topics = [named(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-            return OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
+            return OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable)
         each = OffsetFetchRequest.OffsetFetchRequestTopics
         some = [each(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
         whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=some)
-        return OffsetFetchRequest(groups=[whole], require_stable=True)
+        return OffsetFetchRequest(groups=[whole], require_stable=stable)
 
     answer = groups.send_to_coordinator(
         group,

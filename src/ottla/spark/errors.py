@@ -48,8 +48,16 @@ class UnstableRows(RuntimeError):
     """The plan may put rows into other partitions when a batch is run again: no exactly once by partition."""
 
 
-class NotOnePartition(RuntimeError):
-    """A batch that must be written as a whole has several partitions."""
+class TooManyTasks(RuntimeError):
+    """A batch that must be written as a whole has more tasks than a decision can name."""
+
+
+class ExpiredTransaction(RuntimeError):
+    """A task's transaction was aborted before its batch was committed; nothing of the batch is written."""
+
+
+class IncompleteBatch(RuntimeError):
+    """A batch is committed, and transactions of some of its tasks were aborted: their rows are missing."""
 
 
 class NoBatch(RuntimeError):

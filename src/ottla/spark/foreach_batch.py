@@ -73,7 +73,7 @@ def write_batch(
 
     frame, batch_id: the arguments of the foreachBatch function. options: those of the sink. sink: the name of this
     write; each write of the function needs its own, and must keep it as long as the checkpoint is used. exactly_once:
-    "partition", or "batch" for all rows in one transaction, for which they are moved into one partition.
+    "partition", or "batch" for all rows or none.
 
     Raises BadOption, NoBatch, and Spark's error around those of `format("ottla")`.
     """
@@ -81,12 +81,10 @@ def write_batch(
         raise BadOption("exactlyOnce", f"must be one of {', '.join(_SCOPES)} in write_batch, not {exactly_once!r}")
     _check_batch(frame, batch_id, sink)
     activate_session(frame.sparkSession)
-    # One partition is one task, and so one transaction for the whole batch.
-    rows = frame.repartition(1) if exactly_once == "batch" else frame
     said = {**options, "sink": sink, "exactlyOnce": exactly_once}
     if exactly_once == "partition" and comes_from_stable_cache(frame):
         said.setdefault("stableRows", "true")
-    rows.write.format("ottla").options(**said).mode("append").save()
+    frame.write.format("ottla").options(**said).mode("append").save()
 
 
 def _check_batch(frame: Any, batch_id: int, sink: str) -> None:

@@ -23,8 +23,12 @@ class SinkSafeguards:
     """A batch is written by partition only if its rows are in the same partitions when Spark runs it again."""
     one_unit: bool = True
     """All attempts at a batch use the unit in which its first task committed."""
-    one_partition: bool = True
-    """A batch written as a whole has one partition. Off: all partitions are written, under the name of the first."""
+    parts_checked: bool = True
+    """A batch is decided only while the transactions of all its tasks are open. Off: without a look at them."""
+    parts_recorded: bool = True
+    """The transactions of a batch are recorded with the decision. Off: only the driver that decides knows them."""
+    lost_parts_reported: bool = True
+    """A transaction that was aborted after the decision stops the query. Off: its rows are missing silently."""
 
 
 ALL_ON = SinkSafeguards()

@@ -21,6 +21,8 @@ MARKERS: Final = "__ottla_spark_markers"
 the sink's own, because positions are deleted with their topic."""
 MARKER: Final = TopicPartition(MARKERS, 0)
 _VERSION: Final = 1
+MOST_LISTS: Final = 500
+"""Positions that name the transactions of one batch: some 50,000 tasks."""
 
 QUERY: Final = "sql.streaming.queryId"
 BATCH: Final = "streaming.sql.batchId"
@@ -58,11 +60,14 @@ class Marker(NamedTuple):
     rows: int
     parts: str | None = None
     """The ranges that the rows were read from (`parts_of`); None when they are not known."""
+    lists: int = 0
+    """How many positions name the transactions of the other tasks (`batch_decision`); of a whole batch."""
 
 
-def marker_position(turn: TaskBatch, rows: int, parts: str | None = None) -> OffsetAndMetadata:
+def marker_position(turn: TaskBatch, rows: int, parts: str | None = None, lists: int = 0) -> OffsetAndMetadata:
     """The marker to commit with the rows of this task."""
     said = {"q": turn.query, "b": turn.batch, "n": rows, "v": _VERSION, **({} if parts is None else {"p": parts})}
+    said |= {"l": lists} if lists else {}
     return OffsetAndMetadata(turn.batch + 1, -1, json.dumps(said, separators=(",", ":")))
 
 
@@ -78,8 +83,8 @@ def parse_marker(found: OffsetAndMetadata | None, name: str) -> Marker | None:
         return None
     try:
         said = json.loads(found.metadata)
-        marker = Marker(str(said["q"]), int(said["b"]), int(said["n"]), said.get("p"))
-        if said["v"] != _VERSION or marker.batch + 1 != found.offset:
+        marker = Marker(str(said["q"]), int(said["b"]), int(said["n"]), said.get("p"), int(said.get("l", 0)))
+        if said["v"] != _VERSION or marker.batch + 1 != found.offset or not 0 <= marker.lists <= MOST_LISTS:
             raise ValueError
     except (ValueError, TypeError, KeyError):
         raise BadCheckpoint(
@@ -127,6 +132,6 @@ def check_rows_are_stable(get: Callable[[str], str | None], *, streaming: bool, 
     )
     raise UnstableRows(
         f"exactly once by partition cannot hold here: {why}. Set "
-        f"{ADAPTIVE_STREAMS if streaming else ADAPTIVE}=false; or write with repartition(1) and exactlyOnce=batch; or "
+        f"{ADAPTIVE_STREAMS if streaming else ADAPTIVE}=false; or write with exactlyOnce=batch; or "
         "write at least once, with exactlyOnce=off"
     )

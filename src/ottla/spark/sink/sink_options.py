@@ -41,7 +41,7 @@ class Scope(Enum):
     PARTITION = "partition"
     """The rows of one partition of the DataFrame: one transaction per task."""
     BATCH = "batch"
-    """The whole batch: it has one partition, and the driver ends the transaction."""
+    """The whole batch: one transaction per task, and the driver decides about all of them and ends them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ class ExactlyOnceOptions:
         "kafka.transaction.timeout.ms",
         INTEGER,
         60_000,
-        "How long a transaction may be open: from the first 32 MiB of a task, or its end, to its commit.",
+        "How long a transaction may be open: from the first 32 MiB of a task, or its end, to its commit, which with "
+        "`exactlyOnce=batch` comes after the last task.",
         Bounds(1, INT_MAX),
     )
     offsets: str = option(

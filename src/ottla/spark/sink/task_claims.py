@@ -17,14 +17,15 @@ import time
 from typing import Final, NamedTuple
 
 from ottla.client.batch_transaction import BatchTransaction, ConnectionCache, end_transaction, is_fenced
-from ottla.client.errors import ClientError, DeadlineError, RefusedError
+from ottla.client.errors import ClientError, RefusedError
 from ottla.client.positions import OffsetAndMetadata
-from ottla.client.retry import Deadline
 from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
-from ottla.spark.errors import BadCheckpoint, ChangedUnit, Fenced, MarkersGone, StaleDriver
+from ottla.spark.errors import BadCheckpoint, ChangedUnit, Fenced, StaleDriver
 from ottla.spark.sink.exactly_once import MARKER, MARKERS, Marker, TaskBatch, parse_marker
+from ottla.spark.sink.markers import send_marker
 from ottla.spark.sink.sink_options import PREFIX
+from ottla.spark.sink.whole_batches import finish_decided
 
 PARTITION: Final = "partition"
 BATCH: Final = "batch"
@@ -37,8 +38,6 @@ MOVED: Final = "moved"
 _NOT_ALLOWED: Final = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 _TRIES: Final = 100
 _PAUSE_S: Final = 0.02
-_MARKER_PATIENCE_MS: Final = 10_000
-"""All brokers know a new topic within this time."""
 
 
 class Claim(NamedTuple):
@@ -155,13 +154,19 @@ class Claims:
         return False
 
     def _marker_of_whole_batch(self) -> Marker | None:
-        """Fence the id of the whole batch, which is then committed already or never; its marker, if it is."""
-        name = self._turn._replace(partition=0).name
+        """Fence the id of the whole batch, which is then committed already or never; its marker, if it is.
+
+        Ends the transactions of a committed batch that its driver has left open. Raises IncompleteBatch.
+        """
+        turn = self._turn._replace(partition=0)
+        name = turn.name
         transaction = BatchTransaction(self._links, name, self._timeout_ms)
         transaction.fence_producer()
         marker = parse_marker(transaction.committed_position(name, MARKER), name)
-        done = marker is not None and (marker.query, marker.batch) == (self._turn.query, self._turn.batch)
-        return marker if done else None
+        if marker is None or (marker.query, marker.batch) != (turn.query, turn.batch):
+            return None
+        finish_decided(self._links, turn, marker, self._timeout_ms)
+        return marker
 
     def _read_claim(self) -> Claim | None:
         try:
@@ -212,19 +217,6 @@ def claims_of(
         return (own,)
     batch = claim._replace(unit=FOREACH, sink="", prefix=PREFIX, rows="")
     return Claims(links, batch, turn.partition, timeout_ms, alone=True), own
-
-
-def send_marker(transaction: BatchTransaction, name: str, position: OffsetAndMetadata) -> None:
-    """Add a marker, or a claim, to a transaction. Raises MarkersGone and the client's errors."""
-    try:
-        transaction.send_positions(name, {MARKER: position}, Deadline.after_ms(_MARKER_PATIENCE_MS))
-    except DeadlineError as error:
-        if isinstance(error.last, RefusedError) and error.last.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise MarkersGone(
-                f"the topic {MARKERS} was deleted, and with it the markers of written batches. The next start of the "
-                "query creates it again; the batch that is being written now may be written twice"
-            ) from error
-        raise
 
 
 def _changed_text(turn: TaskBatch, before: str, now: str) -> str:

@@ -12,9 +12,9 @@ lets one of them commit, and the others notice it. Nothing here depends on what 
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -31,12 +31,11 @@ from ottla.client.batch_transaction import (
     end_transaction,
     is_fenced,
 )
-from ottla.client.errors import ClientError, DeadlineError, RefusedError, values_of
-from ottla.client.retry import Deadline
-from ottla.client.stable_positions import stable_positions
+from ottla.client.errors import ClientError, RefusedError, values_of
+from ottla.client.stable_positions import present_positions, stable_positions
 from ottla.errors import ErrorCode
 from ottla.spark.errors import BadRows, Fenced, OffsetsOutside
-from ottla.spark.offset_metadata import held_until, mark_offsets, may_replace
+from ottla.spark.offset_metadata import held_until, may_replace
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.exactly_once import (
     MARKER,
@@ -47,25 +46,16 @@ from ottla.spark.sink.exactly_once import (
     marker_position,
     parse_marker,
 )
+from ottla.spark.sink.markers import send_marker, send_source_offsets
 from ottla.spark.sink.sink_options import SinkOptions
-from ottla.spark.sink.task_claims import Claims, send_marker
+from ottla.spark.sink.task_claims import Claims
+from ottla.spark.sink.whole_batches import finish_decided
 from ottla.spark.sink.writing import Queue, Rows, send_all
 from ottla.spark.source.source_positions import Positions
 from ottla.types import TopicPartition
 
 HELD_BYTES: Final = 32 << 20
 """Encoded rows that are buffered before the transaction is opened; later rows are sent as they come."""
-_OFFSETS_PATIENCE_MS: Final = 10_000
-"""How long committing the offsets of the source's group is tried."""
-_NOT_TAKEN: Final = frozenset(
-    {
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    }
-)
-"""Errors with which a broker refuses the offsets of the source's group for good."""
-_LOG = logging.getLogger(__name__)
 
 
 class TransactionalWrite:
@@ -84,10 +74,28 @@ class TransactionalWrite:
         self._links = links
         self._safeguards = safeguards
         self._demands_offsets = options.once.offsets == "true"
-        self._transaction = BatchTransaction(links, turn.name, options.once.timeout_ms)
+        self._timeout_ms = options.once.timeout_ms
+        self._name = turn.name
+        """The transactional id, and the name of the group of the marker."""
+        self._transaction = BatchTransaction(links, self._name, self._timeout_ms)
         self._encoder = Rows(links.cluster, options, lambda: self._transaction.identity, transactional=True)
         self._held: dict[TopicPartition, Queue] = {}
         self._held_bytes = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything was written into its transaction."""
+        return self._transaction.is_open
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the transaction of partition 0 decides about this one."""
+        return self._name != self.turn.name
+
+    def become_part(self, name: str) -> None:
+        """Write under this transactional id, which no other attempt takes; before `take_over`."""
+        self._name = name
+        self._transaction = BatchTransaction(self._links, name, self._timeout_ms)
 
     def take_over(self) -> Marker | None:
         """Fence earlier attempts. Returns the marker if one of them has committed these rows.
@@ -112,8 +120,17 @@ class TransactionalWrite:
 
     def read_marker(self) -> Marker | None:
         """The second half of `take_over`: the marker, if it names this batch."""
-        marker = parse_marker(self._transaction.committed_position(self.turn.name, MARKER), self.turn.name)
-        return marker if already_written(self.turn, marker) else None
+        turn = self.turn._replace(partition=0) if self.is_part else self.turn
+        # A part does not wait for open transactions: that of partition 0 is open until the batch ends. It may miss a
+        # commit of this moment, and its rows then wait in vain: partition 0 does not miss it.
+        groups = self._links.coordinators.groups
+        found = (present_positions if self.is_part else stable_positions)(groups, turn.name, [MARKER]).get(MARKER)
+        marker = parse_marker(found, turn.name)
+        if marker is None or not already_written(turn, marker):
+            return None
+        if not self.is_part:
+            finish_decided(self._links, turn, marker, self._timeout_ms, self._safeguards)
+        return marker
 
     def write_rows(self, batch: pa.RecordBatch) -> None:
         """Encode rows; send them once enough are buffered. Raises BadRows, Fenced and the client's errors."""
@@ -175,6 +192,10 @@ class TransactionalWrite:
             found[group] = {tp: offset for tp, offset in offsets.items() if tp not in held}
         return {group: offsets for group, offsets in found.items() if offsets}
 
+    def identity(self) -> Prepared | None:
+        """The transaction as far as it is known, open or not; None before `take_over`."""
+        return self._transaction.prepared_transaction() if self.has_begun else None
+
     def commit_prepared(self, prepared: Prepared) -> None:
         """End the transaction. Raises Fenced and the client's errors."""
         self._call_guarded(lambda: end_transaction(self._links, prepared, commit=True))
@@ -190,21 +211,14 @@ class TransactionalWrite:
         self._held_bytes = 0
 
     def _send_marker(self) -> None:
-        send_marker(self._transaction, self.turn.name, marker_position(self.turn, self.rows, self.parts))
+        send_marker(self._transaction, self._name, marker_position(self.turn, self.rows, self.parts))
 
     def _send_sources(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         if not self._safeguards.offsets_inside:
             values_of(GroupAdmin(self._links.cluster).alter_group_offsets(group, offsets))
             return
-        positions, patience = mark_offsets(self.turn, offsets), Deadline.after_ms(_OFFSETS_PATIENCE_MS)
-        try:
-            self._call_guarded(lambda: self._transaction.send_positions(group, positions, patience))
-            _LOG.info("spark sink: %s: the offsets of group %s are in its transaction", self.turn, group)
-        except ClientError as error:
-            last = error.last if isinstance(error, DeadlineError) else error
-            if self._demands_offsets or not (isinstance(last, RefusedError) and last.code in _NOT_TAKEN):
-                raise
-            _LOG.warning("spark sink: %s: group %s is committed after the batch: %s", self.turn, group, last)
+        send = partial(send_source_offsets, self._transaction, self.turn, group, offsets)
+        self._call_guarded(lambda: send(demanded=self._demands_offsets))
 
     def _call_guarded(self, step: Callable[[], object]) -> None:
         try:

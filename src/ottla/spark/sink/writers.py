@@ -6,7 +6,7 @@ Zone: real. Spark pickles these objects for the tasks, and makes new ones on the
 
 At least once, and exactly once by partition, all work is done when a task ends: `commit_prepared` does nothing, and
 `abort` cannot undo anything (Spark calls it even while tasks are writing). A batch that is written as a whole is
-committed by `commit_prepared`.
+committed by `commit`: each task leaves its transaction open, and `batch_decision` ends all of them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from typing import ClassVar
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from ottla.client.batch_transaction import ConnectionCache, Prepared, abort_quietly, end_transaction, is_fenced
-from ottla.client.errors import ClientError
+from ottla.client.batch_transaction import ConnectionCache, Prepared
 from ottla.spark.connection_cache import cached_connections
-from ottla.spark.errors import ChangedUnit, Fenced, NotOnePartition
+from ottla.spark.errors import ChangedUnit
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
-from ottla.spark.sink.exactly_once import Marker, TaskBatch, check_rows_are_stable, is_adaptive_off, parts_of
+from ottla.spark.sink.batch_decision import Batch, abort_batch, abort_parts, commit_batch, parts_base
+from ottla.spark.sink.exactly_once import RUN, Marker, TaskBatch, check_rows_are_stable, is_adaptive_off, parts_of
+from ottla.spark.sink.part_ids import take_part_id
 from ottla.spark.sink.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
 from ottla.spark.sink.task_claims import Claims, claims_of
 from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_task_batch
+from ottla.spark.sink.whole_batches import BatchCalls, TaskResult, merge_sources
 from ottla.spark.sink.writing import write_batches
 from ottla.spark.source.source_positions import Positions, Sources
 from ottla.spark.tasks import Task, this_task
@@ -36,10 +38,10 @@ from ottla.types import TopicPartition
 class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes are not typed
     """The result of a task."""
 
-    def __init__(self, rows: int, prepared: Prepared | None = None) -> None:
+    def __init__(self, rows: int, result: TaskResult | None = None) -> None:
         self.rows = rows
-        self.prepared = prepared
-        """The transaction that the driver has to end."""
+        self.result = result
+        """Of a batch that is written as a whole: the transaction that the driver has to end."""
 
 
 class _Writer:
@@ -61,13 +63,12 @@ class _Writer:
             return Written(write_batches(self._options, iterator))
         task = this_task()
         turn = self._task_batch(task)
-        if self._scope is Scope.BATCH and turn.partition and self.safeguards.one_partition:
-            raise NotOnePartition(
-                f"exactlyOnce=batch writes a batch as a whole, and {turn} is one of several partitions: write with "
-                "repartition(1). Nothing was written"
-            )
         with cached_connections(self._options.client) as links, task.held():
             return self._write_transactional(links, task, turn, iterator)
+
+    def _make_calls(self, links: ConnectionCache, turn: TaskBatch, sources: Positions) -> BatchCalls:  # noqa: ARG002 - for tests
+        once = self._options.once
+        return BatchCalls(links, once.timeout_ms, sources, demands_offsets=once.offsets == "true")
 
     def _make_attempt(self, links: ConnectionCache, turn: TaskBatch) -> TransactionalWrite:
         return TransactionalWrite(links, self._options, turn, self.safeguards)
@@ -83,9 +84,7 @@ class _Writer:
         assert self._scope is not None
         sources = Sources(self._options.once, self._scope, task.notes, lambda: _cluster_id(links))
         whole = self._scope is Scope.BATCH
-        attempt = self._make_attempt(links, turn)
-        if self.safeguards.one_unit:
-            attempt.claims = self._make_claims(links, task, turn)
+        attempt = self._begin_attempt(links, task, turn)
 
         def found() -> Positions:
             if not whole:
@@ -97,9 +96,12 @@ class _Writer:
             known = sources.known_positions()
             # 2. Called before the id was taken: an earlier attempt may have these offsets in its open transaction, so
             #    that the group's present offsets decide nothing yet.
-            if not attempt.has_begun:
+            if not attempt.has_begun and not attempt.is_part:
                 return known
-            # 3. Rows of a whole batch may be of earlier records: never move back. A task of many must not move a
+            # 3. The driver commits the offsets of all tasks of a whole batch.
+            if attempt.is_part:
+                return {}
+            # 4. Rows of a whole batch may be of earlier records: never move back. A task of many must not move a
             #    partition that other tasks read as well.
             return attempt.offsets_ahead(known) if whole else attempt.offsets_not_held(known)
 
@@ -109,16 +111,28 @@ class _Writer:
                 sources.known_positions()
 
         rows = sources.watch_batches(iterator)
-        outcome = write_task_batch(attempt, rows, check, begin_without_rows=whole, sources=found)
+        outcome = write_task_batch(
+            attempt, rows, check, begin_without_rows=whole and not attempt.is_part, sources=found
+        )
+        if whole:
+            known = sources.known_positions() if self.streaming else {}
+            return _whole_batch_result(attempt, outcome, known)
         if isinstance(outcome, Marker):  # an earlier attempt wrote them
-            if not whole:
-                _check_same_parts(task, turn, outcome, rows)
+            _check_same_parts(task, turn, outcome, rows)
             return Written(outcome.rows)
         # By partition the task commits itself: Spark may never call `commit` on the driver, for instance after a crash,
         # and the marker then shows the next attempt that the rows are there.
-        if outcome is not None and not whole:
+        if outcome is not None:
             attempt.commit_prepared(outcome)
-        return Written(attempt.rows, outcome if whole else None)
+        return Written(attempt.rows)
+
+    def _begin_attempt(self, links: ConnectionCache, task: Task, turn: TaskBatch) -> TransactionalWrite:
+        attempt = self._make_attempt(links, turn)
+        if self._scope is Scope.BATCH and turn.partition:
+            attempt.become_part(take_part_id(parts_base(turn), task.get(RUN), turn.batch))
+        if self.safeguards.one_unit:
+            attempt.claims = self._make_claims(links, task, turn)
+        return attempt
 
     def _make_claims(self, links: ConnectionCache, task: Task, turn: TaskBatch) -> tuple[Claims, ...]:
         assert self._scope is not None
@@ -137,17 +151,49 @@ class _Writer:
         if len(_read_ranges(task)) > 1:
             self._check_rows(task)
 
-    def _end_transactions(self, messages: Sequence[Written | None], *, commit: bool) -> None:
-        """End the transactions that tasks have prepared; runs on the driver. Raises Fenced and the client's errors."""
-        waiting = [one.prepared for one in messages if one is not None and one.prepared is not None]
-        if not waiting:
+    def _commit_batch(self, messages: Sequence[Written | None]) -> None:
+        """Commit a batch that is written as a whole; runs on the driver. Raises what `commit_batch` raises."""
+        results = _results_of(messages)
+        if not results:
+            return
+        first, parts = results[0], tuple(one.part for one in results[1:] if one.part is not None)
+        with cached_connections(self._options.client) as links:
+            # Partition 0 alone has no list, and has sent its offsets itself.
+            sources = merge_sources(results) if parts else {}
+            calls = self._make_calls(links, first.turn, sources)
+            # An earlier attempt has committed the batch: the rows of this one are not needed.
+            if first.part is None:
+                abort_parts(calls, parts)
+                return
+            rows = sum(one.rows for one in messages if one is not None)
+            batch = Batch(first.turn, rows, parts)
+            commit_batch(calls, batch, first.part, is_open=first.is_open, safeguards=self.safeguards)
+
+    def _abort_batch(self, messages: Sequence[Written | None]) -> None:
+        """Abort the transactions of a batch that is written as a whole, unless it may be committed."""
+        results = _results_of(messages)
+        parts = [one.part for one in results if one.part is not None and one.turn.partition]
+        first = next((one.part for one in results if one.part is not None and not one.turn.partition), None)
+        if first is None and not parts:
             return
         with cached_connections(self._options.client) as links:
-            for prepared in waiting:
-                if commit:
-                    _commit_prepared(links, prepared)
-                else:
-                    abort_quietly(links, prepared)
+            calls = BatchCalls(links, self._options.once.timeout_ms)
+            abort_batch(calls, results[0].turn._replace(partition=0), first, parts)
+
+
+def _whole_batch_result(attempt: TransactionalWrite, outcome: Marker | Prepared | None, sources: Positions) -> Written:
+    """The result of a task of a whole batch."""
+    if isinstance(outcome, Marker):
+        return Written(outcome.rows, TaskResult(attempt.turn, None, is_open=False, sources={}))
+    # Partition 0 decides also when it has no rows itself: the driver then needs its id.
+    prepared = outcome if attempt.is_part or outcome is not None else attempt.identity()
+    return Written(attempt.rows, TaskResult(attempt.turn, prepared, outcome is not None, sources))
+
+
+def _results_of(messages: Sequence[Written | None]) -> list[TaskResult]:
+    """The results of the tasks of a whole batch, in the order of their partitions."""
+    found = [one.result for one in messages if one is not None and one.result is not None]
+    return sorted(found, key=lambda result: result.turn.partition)
 
 
 def _read_ranges(task: Task) -> set[tuple[TopicPartition, int]]:
@@ -181,18 +227,6 @@ def _cluster_id(links: ConnectionCache) -> str | None:
     return links.cluster.view.cluster_id or links.cluster.refresh(()).cluster_id
 
 
-def _commit_prepared(links: ConnectionCache, prepared: Prepared) -> None:
-    try:
-        end_transaction(links, prepared, commit=True)
-    except ClientError as error:
-        if is_fenced(error):
-            raise Fenced(
-                f"{prepared.transactional_id}: another attempt at the batch has begun (speculative execution, or a "
-                "second driver), and nothing of this one is committed; start the query again"
-            ) from error
-        raise
-
-
 class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
     """The writer of `df.write`."""
 
@@ -202,12 +236,12 @@ class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
         super().__init__(options, batch_scope(options))
 
     def commit(self, messages: Sequence[Written | None]) -> None:
-        """End the transaction of a whole batch."""
-        self._end_transactions(messages, commit=True)
+        """Commit a whole batch."""
+        self._commit_batch(messages)
 
     def abort(self, messages: Sequence[Written | None]) -> None:
-        """Abort the transaction of a whole batch; other rows stay written."""
-        self._end_transactions(messages, commit=False)
+        """Abort the transactions of a whole batch; other rows stay written."""
+        self._abort_batch(messages)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -219,9 +253,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
         super().__init__(options, stream_scope(options))
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's names
-        """End the transaction of a whole batch."""
-        self._end_transactions(messages, commit=True)
+        """Commit a whole batch."""
+        self._commit_batch(messages)
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: ARG002, N803
-        """Abort the transaction of a whole batch; other rows stay written."""
-        self._end_transactions(messages, commit=False)
+        """Abort the transactions of a whole batch; other rows stay written."""
+        self._abort_batch(messages)

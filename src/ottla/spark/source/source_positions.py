@@ -113,7 +113,7 @@ def _why_unknown(notes: Iterable[TaskPosition], *, by_rows: bool) -> str:
         return text + f"no row names its origin. Keep the column {COLUMN} (topic, partition, offset)"
     return text + (
         "the rows were not read from topics in the task that writes them. Without a shuffle they are; with one, write "
-        f"with repartition(1), exactlyOnce=batch, sourceGroup and the column {COLUMN}"
+        f"with exactlyOnce=batch, sourceGroup and the column {COLUMN}"
     )
 
 
