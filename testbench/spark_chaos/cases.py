@@ -107,6 +107,49 @@ CHANGES: Final = (
 )
 
 
+def _sizes(bytes_: int) -> tuple[tuple[str, str], ...]:
+    """Adaptive execution makes partitions of about this size, so that there are several."""
+    name = "spark.sql.adaptive"
+    return (
+        (f"{name}.coalescePartitions.minPartitionSize", "1b"),
+        (f"{name}.coalescePartitions.parallelismFirst", "false"),
+        (f"{name}.advisoryPartitionSizeInBytes", f"{bytes_}b"),
+    )
+
+
+PLANS: Final[dict[str, dict[str, Any]]] = {
+    "no shuffle": {},
+    "an adaptive shuffle": {"shuffle": "value", "settings": _sizes(2_000)},
+    "a round-robin shuffle": {"shuffle": "round"},
+    "a join with a table": {"shuffle": "join", "settings": _sizes(2_000)},
+    "a union": {"union": True},
+}
+
+
+def _whole(name: str, plan: dict[str, Any]) -> tuple[Case, ...]:
+    """Whole batches of several tasks; all strikes hit whatever the number of tasks is."""
+    whole, title = {"once": "batch", **plan}, f"whole batches of several tasks, {name}:"
+    return (
+        Case(
+            f"{title} tasks, workers and drivers die at every step",
+            (
+                Run(("start@0=exit", "begun@0=raise", "mid@0=exit", "prepared@1=raise", "commit@1=driver")),
+                Run(("prepared@1=exit", "decided@1=driver")),
+                Run(("half@2=driver",)),
+                Run(("committed@3=driver",)),
+                LAST,
+            ),
+            whole,
+        ),
+        Case(f"{title} two drivers, one asleep in its commit", (Run(("commit@1=sleep30",), beside=True), LAST), whole),
+        Case(
+            f"{title} two drivers, one asleep before a decision",
+            (Run(("prepared@1=sleep30",), beside=True), LAST),
+            whole,
+        ),
+    )
+
+
 def _at_steps(role: str) -> tuple[str, ...]:
     """A broker dies when a task starts, has taken its id, has written, and is about to end its transaction."""
     return tuple(f"{point}@{batch}.1={role}" for batch, point in enumerate(("start", "begun", "mid", "before")))
@@ -197,6 +240,27 @@ CASES: Final = (
         offsets=True,
     ),
     *CHANGES,
+    *(case for name, plan in PLANS.items() for case in _whole(name, plan)),
+    Case(
+        "whole batches of several tasks: adaptive execution chooses other partitions at each start",
+        (
+            Run(("commit@1=driver",), plan={"settings": _sizes(4_000)}),
+            Run(("decided@1=driver",), plan={"settings": _sizes(1_000)}),
+            Run(("half@2=driver",), plan={"settings": _sizes(6_000)}),
+            LAST,
+        ),
+        {"once": "batch", "shuffle": "value", "settings": _sizes(2_000)},
+    ),
+    Case(
+        "whole batches of several tasks: executors killed in the middle and at the end",
+        (Run(("mid@1=executor", "prepared@2=executor")),),
+        {"once": "batch", "master": CLUSTER},
+    ),
+    Case(
+        "whole batches of several tasks: between two runs tasks of their own",
+        (Run(("decided@1=driver",)), Run(("after@2.1=driver",), plan={"once": "auto"}), Run(plan={"once": "auto"})),
+        {"once": "batch"},
+    ),
     *(
         Case(f"the {role} is killed in every batch, {when}", (Run(strikes(role)),), brokers=3)
         for role in ROLES
@@ -236,6 +300,12 @@ CASES: Final = (
         "without the marker in the transaction: driver killed before its commit",
         (Run(("commit@1=driver",)), LAST),
         {"unsafe": "marker_inside"},
+        exact=False,
+    ),
+    Case(
+        "without the list of a batch's transactions: driver killed after its decision",
+        (Run(("decided@1=driver",)), LAST),
+        {"once": "batch", "unsafe": "parts_recorded"},
         exact=False,
     ),
     Case(

@@ -34,7 +34,8 @@ class Plan(NamedTuple):
     stock: bool = False
     """Spark's own connector is the sink."""
     shuffle: str = ""
-    """A shuffle of the rows: "1" for repartition(1), "4" by value into four partitions, "value" by value."""
+    """A shuffle of the rows: "1" for repartition(1), "4" by value into four partitions, "value" by value, "round" for
+    repartition(3), "join" with a static table."""
     foreach: str = ""
     """append or update (a count by value): within foreachBatch."""
     group: str = ""
@@ -95,6 +96,8 @@ def _writer(spark: Any, rows: Any, plan: Plan) -> Any:
     options = {"kafka.bootstrap.servers": plan.bootstrap, "topic": plan.sink + plan.suffix, "exactlyOnce": plan.once}
     options |= {"transactionalIdPrefix": plan.prefix} if plan.prefix else {}
     options |= {"sink": plan.name} if plan.name else {}
+    # Drivers sleep and start slowly here; the transactions of a decided batch must not expire meanwhile.
+    options |= {"kafka.transaction.timeout.ms": "600000"} if plan.once == "batch" else {}
     if plan.kept:
         return rows.writeStream.foreachBatch(_keeping(plan, options))
     options |= {"chaos": str(plan.strikes)} | ({"unsafe": plan.unsafe} if plan.unsafe else {})
@@ -157,6 +160,12 @@ def _rows(spark: Any, plan: Plan) -> Any:
         rows = rows.where("CAST(value AS INT) % 8 < 4").union(rows.where("CAST(value AS INT) % 8 >= 4"))
     if plan.shuffle == "value":
         rows = rows.repartition("value")
+    elif plan.shuffle == "round":
+        rows = rows.repartition(3)
+    elif plan.shuffle == "join":
+        # All numbers of the source, and a shuffle on both sides.
+        table = spark.range(4 * plan.per_batch).selectExpr("CAST(id AS STRING) AS value")
+        rows = rows.join(table.hint("shuffle_hash"), "value")
     elif plan.shuffle:
         rows = rows.repartition(int(plan.shuffle), *(["value"] if plan.shuffle != "1" else []))
     if plan.foreach == "update":
