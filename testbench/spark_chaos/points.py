@@ -80,6 +80,8 @@ class PointedWriter:
 
     def _make_calls(self, links: ConnectionCache, turn: TaskBatch, sources: Positions) -> BatchCalls:
         once = self._options.once
+        if not hasattr(self, "at"):  # a driver whose steps are not watched
+            return BatchCalls(links, once.timeout_ms, sources, demands_offsets=once.offsets == "true")
         calls = PointedCalls(links, once.timeout_ms, sources, demands_offsets=once.offsets == "true")
         calls.at, calls.turn = self.at, turn
         return calls

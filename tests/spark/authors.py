@@ -326,7 +326,7 @@ class Query:
             written = mine._write_transactional(links, task, turn, iter([self._encoded(version, rows)]))
         finally:
             links.close_connections()
-        if written.prepared is None:
+        if written.result is None or written.result.prepared is None:
             self._committed.update(rows.rows)
         return written  # type: ignore[no-any-return]
 
