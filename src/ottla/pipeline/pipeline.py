@@ -237,6 +237,19 @@ class Pipeline:
 
         return add
 
+    def with_changed_steps(
+        self, change: Callable[[Step], Step], settings: Mapping[str, str], name: str | None = None
+    ) -> Pipeline:
+        """Another pipeline with these settings of the client, and with what `change` makes of each step.
+
+        Raises BadPipeline.
+        """
+        found = Pipeline(name or self.name)
+        found.settings = dict(settings)
+        found._steps = [change(step) for step in self._steps]
+        check_steps(found._steps)
+        return found
+
     def plan(self, spark: Any = None) -> PipelinePlan:
         """The plan of a run: steps and topics; with a session also the scope of each step. Changes nothing.
 
@@ -293,7 +306,7 @@ class Pipeline:
                 if turn % _SHOW_EVERY == 0:
                     line.update_line(running.progress())
                 time.sleep(_LOOK_S)
-            found = self._with_present_lag(running.wait())
+            found = self.with_present_lag(running.wait())
         except BaseException:
             running.stop()
             line.end_lines(running.progress())
@@ -301,7 +314,7 @@ class Pipeline:
         line.end_lines(found)
         return found
 
-    def _with_present_lag(self, steps: Sequence[StepProgress]) -> list[StepProgress]:
+    def with_present_lag(self, steps: Sequence[StepProgress]) -> list[StepProgress]:
         """The figures with the lag read from the cluster: a query's own lag is that of its last batch's beginning."""
         left = {one.step: one for one in self.status()}
         return [one._replace(lag=left[one.step].lag, waiting=left[one.step].waiting) for one in steps]
@@ -430,10 +443,16 @@ class Running:
         """The present figures of every step."""
         return [each.read_progress() for each in self._queries]
 
-    def wait(self) -> list[StepProgress]:
-        """Wait for the end; the last figures. Raises StepFailed, after stopping all steps."""
+    def wait(self, timeout: float | None = None) -> list[StepProgress]:
+        """Wait for the end; the last figures. timeout: seconds; None: no limit.
+
+        Raises StepFailed and TimeoutError, after stopping all steps.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
         try:
             while self.alive:
+                if until is not None and time.monotonic() > until:
+                    raise TimeoutError(f"pipeline {self._pipeline.name} has not ended within {timeout:g} s")
                 time.sleep(_LOOK_S)
             for each in self._queries:
                 each.raise_failure()

@@ -41,6 +41,7 @@ TAKEN: Final = frozenset(
         "groupidprefix",
         "checktopicids",
         "topicdelays",
+        "topicdelaysat",
     }
 )
 """Options of the source that a step sets itself."""

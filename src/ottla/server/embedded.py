@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final
 
@@ -39,6 +39,8 @@ class EmbeddedBroker:
     `data_dir`: kept; without it a temporary directory is used and removed. `config`: Kafka's broker keys as text.
     The broker listens on 127.0.0.1 and a free port unless `config` sets `listeners`; the topics of groups and
     transactions have one replica unless `config` sets another number. `descriptors`: log files that are open at once.
+    `read_wall_ms`: the broker's time of day in milliseconds since 1970, for tests that move it; it is called in the
+    broker's thread.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class EmbeddedBroker:
         data_dir: str | os.PathLike[str] | None = None,
         config: Mapping[str, str] | None = None,
         descriptors: int = DESCRIPTORS,
+        read_wall_ms: Callable[[], int] | None = None,
     ) -> None:
         self._temporary = tempfile.mkdtemp(prefix="ottla-") if data_dir is None else None
         directory = self._temporary or os.fspath(data_dir or "")
@@ -55,7 +58,8 @@ class EmbeddedBroker:
             **_ALONE,
             **(config or {}),
         }
-        self._service = Service(BrokerConfig.from_properties(properties)[0], descriptors=descriptors)
+        broker_config = BrokerConfig.from_properties(properties)[0]
+        self._service = Service(broker_config, descriptors=descriptors, read_wall_ms=read_wall_ms)
         self._ready = threading.Event()
         self._failure: Failure | None = None
         self._thread = threading.Thread(target=self._run_service, name="ottla-broker", daemon=True)

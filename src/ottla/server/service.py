@@ -41,6 +41,7 @@ from ottla.server.connections.http import (
     parse_address,
 )
 from ottla.server.disks.data_dir_lock import DirectoryLock
+from ottla.server.loop.clock import GivenWallClock
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import new_loop
 from ottla.server.os_errors import failure_of
@@ -67,12 +68,13 @@ class Service:
         own_process: bool = False,
         listening: Mapping[str, socket.socket] | None = None,
         broker_secret: bytes | None = None,
+        read_wall_ms: Callable[[], int] | None = None,
     ) -> None:
         """own_process: the process runs nothing but this broker, so the broker may schedule garbage collection.
 
         listening: sockets that are bound already, by listener name; they are closed at the end.
         broker_secret: the secret by which brokers of this cluster recognize each other; None: the content of
-        `ottla.inter.broker.secret.file`.
+        `ottla.inter.broker.secret.file`. read_wall_ms: the time of day, in milliseconds since 1970; None: the machine's.
         """
         self._config = config
         self._make_broker = make_broker
@@ -80,6 +82,7 @@ class Service:
         self._garbage = GarbageCollection() if own_process else None
         self._listening = dict(listening or {})
         self._broker_secret = broker_secret
+        self._read_wall_ms = read_wall_ms
         self._loop, self._watch = new_loop()
         self._broker: Served | None = None
         self._accepting = False
@@ -131,8 +134,9 @@ class Service:
         secret, path = self._broker_secret, self._config.ottla_inter_broker_secret_file
         if secret is None and path is not None:
             secret = read_secret(path)
+        clock = GivenWallClock(self._loop, self._read_wall_ms) if self._read_wall_ms is not None else None
         listening = self._listening
-        return Shell(self._loop, self._watch, self._config, self._descriptors, self._garbage, listening, secret)
+        return Shell(self._loop, self._watch, self._config, self._descriptors, self._garbage, listening, secret, clock)
 
     def ask_to_stop(self, hand_over: bool = True) -> None:
         """Stop in order; may be called from any thread and at any time.

@@ -136,14 +136,16 @@ class Shell:
         garbage: GarbageCollection | None = None,
         listening: Mapping[str, socket.socket] | None = None,
         broker_secret: bytes | None = None,
+        clock: RealClock | None = None,
     ) -> None:
         """`descriptors`: how many files may be open at once, without connections.
 
         `listening`: sockets that are bound already, by listener name. `broker_secret`: see `World`.
+        `clock`: None for the machine's.
         """
         self.loop = loop
         self._watch = watch
-        self._turns = CompletionQueue(loop)
+        self._turns = CompletionQueue(loop, clock)
         limits = TrafficLimits(
             config.socket_request_max_bytes,
             config.queued_max_request_bytes,

@@ -95,7 +95,8 @@ class Lookup:
     def due_offsets(self, latest: Mapping[TopicPartition, int], now_ms: int) -> Offsets:
         """The end of what may be read now: `latest`, or in topics with a delay the first record that is not
         due."""
-        delays = self._options.delays_ms
+        delays, given_ms = self._options.delays_ms, self._options.delays_at_ms
+        now_ms = now_ms if given_ms is None else given_ms
         before = {tp: max(0, now_ms - delays[tp.topic]) for tp in latest if tp.topic in delays}
         found = self._offsets_for_times(before)
         return {tp: min(end, found[tp]) if found.get(tp, -1) >= 0 else end for tp, end in latest.items()}

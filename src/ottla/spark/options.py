@@ -77,6 +77,14 @@ class SourceOptions:
     """The consumer group to which the query's progress is committed; None: no commits."""
     delays_ms: Mapping[str, int] = field(default_factory=dict)
     """Topics whose records are read only when they are this old, by their timestamps."""
+    delays_at_ms: int | None = option(
+        "topicDelaysAt",
+        INTEGER,
+        None,
+        "The time for which `topicDelays` are applied, in milliseconds since 1970: for tests, and to repeat a run.",
+        Bounds(0),
+        default_text="the machine's clock",
+    )
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         BOOLEAN,

@@ -68,3 +68,20 @@ class RealClock:
         self.instant = None
         assert self._on_alarm is not None, "alarm before connect"
         self._on_alarm()
+
+
+class GivenWallClock(RealClock):
+    """The machine's monotonic time, and wall time that a function returns: for tests that move it."""
+
+    __slots__ = ("_read_wall_ms",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, read_wall_ms: Callable[[], int]) -> None:
+        """read_wall_ms: milliseconds since 1970; it is called in the broker's thread."""
+        super().__init__(loop)
+        self._read_wall_ms = read_wall_ms
+
+    def now(self) -> Instant:
+        """The time of this turn."""
+        if self.instant is None:
+            self.instant = Instant(_monotonic_ns(), self._read_wall_ms())
+        return self.instant
