@@ -11,9 +11,7 @@ import socket
 import pytest
 
 from ottla.config.broker import BrokerConfig
-from ottla.metrics import Registry
-from ottla.seams import Failure
-from ottla.server.connections.http import (
+from ottla.http_pages import (
     HEAD_BYTES,
     MAX_CLIENTS,
     HttpServer,
@@ -22,6 +20,9 @@ from ottla.server.connections.http import (
     metrics_page,
     parse_address,
 )
+from ottla.metrics import Registry
+from ottla.seams import Failure
+from ottla.server.connections.monitoring import listen_for_pages
 from ottla.server.embedded import EmbeddedBroker
 
 
@@ -168,8 +169,12 @@ def test_a_client_that_does_not_read_is_cut_off_and_counts_until_then() -> None:
 def test_an_address_that_is_taken_or_none(port: int) -> None:
     with pytest.raises(Failure, match=rf"ottla.http.listener 127.0.0.1:{port}"):
         EmbeddedBroker(config={"ottla.http.listener": f"127.0.0.1:{port}"}).start()
+    loop = asyncio.new_event_loop()
     for text in ("9000", "host:port", ":99999"):
-        with pytest.raises(Failure, match="is not host:port"):
+        with pytest.raises(Failure, match=r"ottla\.http\.listener .* is not host:port"):
+            listen_for_pages(HttpServer(loop, {}), text)
+        with pytest.raises(ValueError, match="is not host:port"):
             parse_address(text)
+    loop.close()
     assert parse_address("[::1]:80") == ("::1", 80)
     assert BrokerConfig.from_properties({})[0].ottla_http_listener is None

@@ -23,7 +23,9 @@ FILE = re.compile(r"in `(\w+\.py)`\..*?^```python\n(.*?)^```$", re.MULTILINE | r
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_example_of_the_page(tmp_path: Path) -> None:
-    files = dict(FILE.findall(PAGE)) | dict(re.findall(r"in `(\w+\.py)`:\n\n```python\n(.*?)^```$", PAGE, re.M | re.S))
+    files = dict(FILE.findall(PAGE)) | dict(
+        re.findall(r"in `(\w+\.py)`:\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    )
     assert sorted(files) == ["conftest.py", "shop.py", "test_shop.py"]
     for name, text in files.items():
         (tmp_path / name).write_text(text)

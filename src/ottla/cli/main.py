@@ -159,7 +159,7 @@ _COMMANDS: Final = {
     "schema": ("schema", "Show, check and register schemas of a registry."),
     "registry": ("registry", "Serve a schema registry over any Kafka cluster."),
     "table": ("table", "Copy a topic into an Iceberg table, a Delta table or Parquet."),
-    "pipeline": ("pipeline", "Run PySpark pipelines, and show their progress."),
+    "pipeline": ("pipelines.pipeline", "Run PySpark pipelines, and show their progress."),
     "demo": ("demo", "Stream real events through a broker with PySpark."),
     "context": ("context", "Save the settings of clusters under names."),
     "completion": ("completion", "Print the completion script for a shell."),

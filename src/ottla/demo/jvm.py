@@ -79,6 +79,11 @@ class SparkProcess:
         return self._process.pid
 
     @property
+    def is_alive(self) -> bool:
+        """Whether Java is running."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def _log(self) -> Path:
         return self._directory / "spark.log"
 

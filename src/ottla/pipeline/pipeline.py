@@ -461,6 +461,12 @@ class Running:
             raise
         return self.progress()
 
+    def stop_after_batch(self, timeout: float) -> None:
+        """Stop each step when the batch that it is running has ended, after `timeout` seconds in any case."""
+        self._stopped = True
+        queries.stop_after_batch([each.query for each in self._queries if each.query is not None], timeout)
+        self.stop()
+
     def stop(self) -> None:
         """Stop all steps; unwritten records are processed in the next run. Idempotent."""
         # First, so that `alive` in another thread does not start the next step meanwhile.

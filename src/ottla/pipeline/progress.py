@@ -6,14 +6,10 @@ Zone: pure. Spark's documents in, figures out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from ottla.spark.metrics import behind_by_partition
-
-METRICS: Final = "ottla"
-"""The name of the metrics that a step's query observes."""
-COUNTED: Final = ("rows_out", "retries", "dead")
-"""The names of the counts."""
+from ottla.spark.query_figures import COUNTED, METRICS
 
 
 class StepProgress(NamedTuple):

@@ -8,23 +8,25 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
 from ottla.pipeline.errors import BadPipeline
 from ottla.pipeline.functions import ERROR
-from ottla.pipeline.progress import COUNTED, METRICS
 from ottla.pipeline.routing import HEADERS, ORIGIN, SCHEMA, SOURCE, Router
 from ottla.pipeline.scope import Scope, scope_of, with_offsets
 from ottla.pipeline.steps import ROOM_BYTES, Step
 from ottla.retry.policy import duration_ms
 from ottla.spark.environment import activate_session
+from ottla.spark.query_figures import COUNTED, METRICS
 
 _SOURCE_FIELDS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _ORIGIN_FIELDS: Final = ("topic", "partition", "offset")
 _SINK_COLUMNS: Final = ("key", "value", "headers")
+_LOOK_S: Final = 0.05
 _LOG = logging.getLogger(__name__)
 _OURS: Final = re.compile(r"\bottla\.[\w.]+\.(\w+): (.+)")
 _THEIRS: Final = re.compile(r"^(?:: )?(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
@@ -196,6 +198,31 @@ def start_query(planned: Planned, pipeline: str, settings: Mapping[str, str], ch
         .trigger(**trigger_of(trigger))
         .start()
     )
+
+
+def stop_after_batch(queries: Sequence[Any], timeout: float) -> None:
+    """Stop each query when the batch that it is running has ended; after `timeout` seconds in any case.
+
+    A batch that begins between the end of the last one and the stop is dropped: nothing of it is written, and the next
+    run begins with it.
+    """
+    until = time.monotonic() + timeout
+    left = [(query, _last_trigger(query)) for query in queries if query.isActive]
+    while left:
+        late = time.monotonic() > until
+        for query, last in list(left):
+            ended = not query.isActive or not query.status["isTriggerActive"] or _last_trigger(query) != last
+            if ended or late:
+                query.stop()
+                left.remove((query, last))
+        if left:
+            time.sleep(_LOOK_S)
+
+
+def _last_trigger(query: Any) -> str | None:
+    """When the last trigger began whose progress is known."""
+    last = query.lastProgress
+    return None if last is None else str(last["timestamp"])
 
 
 def trigger_of(text: str) -> dict[str, Any]:

@@ -28,18 +28,10 @@ from typing import Any, Final
 from ottla.broker.assembly.root import build_broker
 from ottla.broker.listener import BrokerListener
 from ottla.config.broker import BrokerConfig
+from ottla.http_pages import Access, HttpServer, Page, SharedPage, add_process_metrics, metrics_page
 from ottla.seams import Failure, World
 from ottla.server.connections.broker_handshake import read_secret
-from ottla.server.connections.http import (
-    Access,
-    HttpServer,
-    Page,
-    SharedPage,
-    add_process_metrics,
-    health_page,
-    metrics_page,
-    parse_address,
-)
+from ottla.server.connections.monitoring import health_page, listen_for_pages
 from ottla.server.disks.data_dir_lock import DirectoryLock
 from ottla.server.loop.clock import GivenWallClock
 from ottla.server.loop.garbage_collection import GarbageCollection
@@ -193,7 +185,7 @@ class Service:
         tls = None if source is None else lambda: source.context
         self.pages = HttpServer(self._loop, pages, access=access, tls=tls)
         if self._config.ottla_http_listener is not None:
-            self.pages.start_listening(*parse_address(self._config.ottla_http_listener))
+            listen_for_pages(self.pages, self._config.ottla_http_listener)
             log.info("serving /metrics and /health at port %d", self.pages.port)
         return self.pages
 

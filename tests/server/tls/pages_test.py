@@ -18,8 +18,8 @@ import trustme
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.rows import ConfigError
+from ottla.http_pages import Access
 from ottla.seams import Failure
-from ottla.server.connections.http import Access
 from ottla.server.connections.tls.contexts import TlsSettings, load_server_context, openssl_name, tidy_pem
 from ottla.server.connections.tls.reloading import ReloadableContext
 from ottla.server.embedded import EmbeddedBroker

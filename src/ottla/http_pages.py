@@ -1,9 +1,9 @@
-"""Two pages for monitoring, over HTTP: `/metrics` and `/health`.
+"""Pages for monitoring, over HTTP: `/metrics`, `/health`.
 
-Zone: real. GET and HEAD of a fixed set of pages, one request per connection; a request never changes the broker. The
-server listens only if `ottla.http.listener` is set.
+Zone: real. GET and HEAD of a fixed set of pages, one request per connection; a request changes nothing. Brokers and
+pipelines serve their pages with it.
 
-The broker's state is read in turns of the loop, so that it is never half changed. Between two metrics other turns may
+State is read in turns of the loop, so that it is never half changed. Between two metrics other turns may
 run, because with thousands of partitions all metrics together take long. Clients are not trusted: a head is at most
 HEAD_BYTES long and has to come within WAIT_S, the answer has to be read within ANSWER_S more, and more than MAX_CLIENTS
 at once are refused; a connection counts until it is closed. Clients that request metrics while they are gathered get
@@ -23,13 +23,12 @@ import os
 import re
 import resource
 import ssl
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ottla.metrics import Registry
-from ottla.seams import Failure, Kind
-from ottla.server.os_errors import failure_of
 
 log = logging.getLogger(__name__)
 
@@ -53,15 +52,6 @@ _REASONS: Final = {
     500: "Error",
     503: "Unavailable",
 }
-
-HEALTH_ROWS: Final = (
-    "kafka_server_replicamanager_underreplicatedpartitions",
-    "kafka_server_replicamanager_underminisrpartitioncount",
-    "kafka_server_replicamanager_offlinereplicacount",
-    "kafka_controller_kafkacontroller_offlinepartitionscount",
-    "kafka_log_logmanager_offlinelogdirectorycount",
-)
-"""Metrics that are 0 in a healthy cluster."""
 
 
 class Page(NamedTuple):
@@ -131,12 +121,9 @@ class HttpServer:
         """The port that is bound."""
 
     def start_listening(self, host: str, port: int) -> None:
-        """Listen; port 0: a free one. Raises Failure with the address when it is taken."""
+        """Listen; port 0: a free one. Raises OSError when the address is taken."""
         starting = asyncio.start_server(self._on_client, host or None, port, limit=HEAD_BYTES, backlog=MAX_CLIENTS)
-        try:
-            self._server = self._loop.run_until_complete(starting)
-        except OSError as error:
-            raise failure_of(error, f"ottla.http.listener {host}:{port}") from None
+        self._server = self._loop.run_until_complete(starting)
         self.port = self._server.sockets[0].getsockname()[1]
 
     def stop_listening(self) -> None:
@@ -231,7 +218,40 @@ class SharedPage:
             return await self._make()
         except Exception:
             log.exception("cannot make a page for monitoring: answering with status 500")
-            return _text_page(500, "the page cannot be made; see the log of the broker for the reason")
+            return _text_page(500, "the page cannot be made; see the log for the reason")
+
+
+def json_page(status: int, document: Mapping[str, object]) -> Page:
+    """A page with a JSON document."""
+    return Page(status, "application/json", f"{json.dumps(document)}\n".encode())
+
+
+class PageThread:
+    """Serves pages from a thread of its own, for programs without an event loop."""
+
+    def __init__(self, pages: Pages, address: str, access: Access | None = None) -> None:
+        """address: host:port; port 0: a free one. Raises ValueError for other text, OSError when it is taken."""
+        host, port = parse_address(address)
+        self._loop = asyncio.new_event_loop()
+        self._server = HttpServer(self._loop, pages, access=access)
+        try:
+            self._server.start_listening(host, port)
+        except OSError:
+            self._loop.close()
+            raise
+        self.port = self._server.port
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"pages-{self.port}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Serve no more; answers under way are dropped."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._server.stop_listening()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
 
 
 async def metrics_page(registry: Registry) -> Page:
@@ -241,14 +261,6 @@ async def metrics_page(registry: Registry) -> Page:
         parts.append(part)
         await asyncio.sleep(0)
     return Page(200, METRICS_TYPE, "".join(parts).encode(errors="replace"))
-
-
-def health_page(node_id: int, ready: bool, registry: Registry) -> Page:
-    """200 when the broker serves clients, else 503; `problems`: metrics that should be 0 and are not."""
-    values = {name: registry.total_of(name) for name in HEALTH_ROWS}
-    problems = {name: value for name, value in values.items() if value}
-    document = {"status": "ready" if ready else "not ready", "node_id": node_id, "problems": problems}
-    return Page(200 if ready else 503, "application/json", f"{json.dumps(document)}\n".encode())
 
 
 def add_process_metrics(registry: Registry) -> None:
@@ -286,8 +298,8 @@ def _open_descriptors() -> float:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Parse `host:port` or `[v6]:port`; an empty host is every interface. Raises Failure."""
+    """Parse `host:port` or `[v6]:port`; an empty host is every interface. Raises ValueError."""
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65_535:
-        raise Failure(Kind.NOT_DONE, f"ottla.http.listener {text!r} is not host:port")
+    if not colon or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
+        raise ValueError(f"{text!r} is not host:port")
     return host.strip("[]"), int(port)

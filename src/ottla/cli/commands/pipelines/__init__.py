@@ -1,0 +1,4 @@
+"""Commands that run PySpark pipelines.
+
+Zone: real.
+"""

@@ -1,0 +1,142 @@
+"""Pipelines in Python files, and the Spark that runs them.
+
+Zone: real. Errors become click's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.options import given_settings, resolve_secrets
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ottla.demo.jvm import SparkProcess
+    from ottla.pipeline import Pipeline
+
+_NEEDED = ("pyspark", "pyarrow", "numpy", "pandas")
+
+
+@contextlib.contextmanager
+def spark_session(modules: Sequence[ModuleType], cores: int, settings: dict[str, str]) -> Iterator[SparkProcess]:
+    """Spark with its session; functions of the user's files are pickled by value, as workers may not have them."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise click.ClickException(f"pipelines need {', '.join(missing)}: pip install 'ottla[spark]'")
+    from pyspark import cloudpickle
+
+    from ottla.demo.jvm import SparkFailed, SparkProcess
+    from ottla.spark.java import NoJava
+
+    with tempfile.TemporaryDirectory(prefix="ottla-pipeline-", ignore_cleanup_errors=True) as directory:
+        spark = SparkProcess(Path(directory), cores, settings)
+        try:
+            spark.start_java()
+            spark.get_session()
+            for module in modules:
+                cloudpickle.register_pickle_by_value(module)
+            signal.signal(signal.SIGTERM, _raise_interrupt)
+            yield spark
+        except (NoJava, SparkFailed) as error:
+            raise click.ClickException(str(error)) from error
+        finally:
+            spark.stop_spark()
+
+
+def _raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def explain_errors() -> Iterator[None]:
+    """Turn errors of pipelines into click's."""
+    from ottla.pipeline.errors import BadPipeline, StepFailed
+
+    try:
+        yield
+    except BadPipeline as error:
+        raise click.UsageError(str(error)) from error
+    except StepFailed as error:
+        raise click.ClickException(str(error)) from error
+
+
+def locate_checkpoint(given: str) -> str:
+    """The absolute path: Java runs in a temporary directory, and would resolve a relative path there."""
+    return given if "://" in given else os.path.abspath(given)
+
+
+def load_pipeline(words: str) -> tuple[Pipeline, ModuleType]:
+    """The pipeline of FILE:NAME, with the brokers of the options."""
+    found, module, file = _load_pipelines(words)
+    if len(found) > 1:
+        names = ", ".join(name for name, value in vars(module).items() if any(value is each for each in found))
+        raise click.UsageError(f"{file} has several pipelines: name one as {file}:NAME, of {names}")
+    return found[0], module
+
+
+def load_pipelines(words: str) -> tuple[list[Pipeline], ModuleType]:
+    """The pipelines of FILE, or the one of FILE:NAME, with the brokers of the options."""
+    found, module, _ = _load_pipelines(words)
+    return found, module
+
+
+def _load_pipelines(words: str) -> tuple[list[Pipeline], ModuleType, str]:
+    file, colon, name = words.rpartition(":")
+    if not colon or os.path.exists(words):
+        file, name = words, ""
+    if not os.path.isfile(file):
+        raise click.UsageError(f"{file} does not exist: name a Python file, and the pipeline in it as FILE:NAME")
+    module = load_file(file)
+    found = find_pipelines(module)
+    if not found:
+        raise click.UsageError(f"{file} has no Pipeline: add p = Pipeline(…) to it")
+    if name and name not in found:
+        raise click.UsageError(f"{file} has no pipeline {name}; it has {', '.join(found)}")
+    # Two variables may be one pipeline.
+    chosen = [found[name]] if name else list({id(each): each for each in found.values()}.values())
+    for each in chosen:
+        each.settings |= {key: str(value) for key, value in resolve_secrets(given_settings(())).items()}
+    return chosen, module, file
+
+
+def find_pipelines(module: ModuleType) -> dict[str, Pipeline]:
+    from ottla.pipeline import Pipeline
+
+    return {name: value for name, value in vars(module).items() if isinstance(value, Pipeline)}
+
+
+def load_file(file: str) -> ModuleType:
+    """Run the file as a module; it and Spark's workers can import the files beside it."""
+    path = Path(file).resolve()
+    directory = str(path.parent)
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH", "")]))
+    name = f"ottla_pipeline_{path.stem}"
+    if name in sys.modules and sys.modules[name].__file__ != str(path):
+        name = f"{name}_{len(sys.modules)}"  # a file of this name in another directory
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise click.UsageError(f"{file} is not a Python file: its name must end with .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look there
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        from ottla.cli.explain import missing_package
+
+        if missing_package(error) is not None:
+            raise
+        raise click.ClickException(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
+    return module

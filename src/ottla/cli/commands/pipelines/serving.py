@@ -1,0 +1,139 @@
+"""`ottla pipeline serve`: pipelines as a service.
+
+Zone: real. Turns options into a `PipelineService`, and signals into its stop.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.commands.pipelines.loading import explain_errors, load_pipelines, locate_checkpoint, spark_session
+from ottla.cli.options import common_options, output_option, parse_assignments, print_note
+from ottla.cli.views.output import write_json, write_table
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from ottla.demo.jvm import SparkProcess
+    from ottla.pipeline import Pipeline
+    from ottla.pipeline.service import PipelineService, ServedPipeline
+
+_LOOK_S = 0.5
+
+
+@click.command()
+@click.argument("files", metavar="FILE[:NAME]...", nargs=-1, required=True)
+@click.option("--checkpoint", metavar="DIRECTORY", required=True,
+              help="Where Spark saves the progress, with a directory for each pipeline; keep it.")  # fmt: skip
+@click.option("--trigger", default="5s", show_default=True, metavar="INTERVAL", help="How often a step reads.")
+@click.option("--http", "address", metavar="HOST:PORT", help="Serve /metrics and /health here.")
+@click.option("--max-restarts", type=click.IntRange(min=0), default=20, show_default=True,
+              help="Give a pipeline up after this many restarts without a finished batch between them.")  # fmt: skip
+@click.option("--stop-timeout", type=click.FloatRange(min=0), default=60, show_default=True, metavar="SECONDS",
+              help="How long a stop waits for the batches that are running.")  # fmt: skip
+@click.option("--cores", type=click.IntRange(min=1), default=2, show_default=True,
+              help="Cores of this machine for Spark, for all pipelines together.")  # fmt: skip
+@click.option("--master", metavar="URL", help="Use this Spark cluster instead of this machine.")
+@click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="Set a Spark configuration key.")
+@output_option("table", "json")
+@common_options
+def serve(
+    files: tuple[str, ...],
+    checkpoint: str,
+    trigger: str,
+    address: str | None,
+    max_restarts: int,
+    stop_timeout: float,
+    cores: int,
+    master: str | None,
+    confs: tuple[str, ...],
+    output: str,
+) -> None:
+    """Run pipelines until SIGTERM or Ctrl-C, and start those again that fail.
+
+    All pipelines of each FILE run, or the one of FILE:NAME, in one Spark. One that fails is started again after a
+    back-off, which doubles from 1 second to 5 minutes; one whose error a restart cannot mend is given up. The others
+    run on. A stop waits for the batches that are running. The exit code is 1 when all were given up or Java ended.
+    """
+    from ottla.pipeline.service import PipelineService
+    from ottla.pipeline.supervision import Supervision
+
+    with explain_errors():
+        chosen, modules = _load_all(files)
+        place = locate_checkpoint(checkpoint)
+        service = PipelineService(chosen, place, trigger, lambda: Supervision(max_restarts), _print_change)
+        settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
+        with spark_session(modules, cores, settings) as spark:
+            in_order = _run_service(service, spark, address, stop_timeout)
+    _show_end(service, output)
+    if not in_order:
+        raise click.ClickException("no pipeline is left: correct what is wrong with them, and start again")
+
+
+def _load_all(files: tuple[str, ...]) -> tuple[list[Pipeline], list[ModuleType]]:
+    chosen: list[Pipeline] = []
+    modules: list[ModuleType] = []
+    for words in files:
+        found, module = load_pipelines(words)
+        chosen += found
+        modules.append(module)
+    return chosen, modules
+
+
+def _run_service(service: PipelineService, spark: SparkProcess, address: str | None, stop_s: float) -> bool:
+    """Serve until a signal; False when no pipeline is left. Raises SparkFailed when Java has ended."""
+    from ottla.pipeline.service import serve_pages
+    from ottla.spark.query_metrics import QueryMetrics
+
+    asked = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: asked.set())
+    metrics = QueryMetrics()
+    metrics.attach(spark.get_session())
+    try:
+        pages = serve_pages(service, metrics.registry, address) if address is not None else None
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f"--http {address}: {error}") from error
+    if pages is not None:
+        print_note(f"serving /metrics and /health at port {pages.port}")
+    service.start(spark.get_session())
+    while not asked.wait(_LOOK_S) and service.is_running:
+        if not spark.is_alive:
+            raise spark.make_failure("Java has ended, and all pipelines with it")
+    if asked.is_set():
+        print_note("stopping: the batches that are running are finished first")
+    service.stop(stop_s)
+    if pages is not None:
+        pages.stop()
+    return asked.is_set()
+
+
+def _print_change(each: ServedPipeline, wait_s: float | None) -> None:
+    state = each.supervision
+    line = f"pipeline {each.name}: {state.state.value}"
+    if wait_s is not None:
+        line = f"pipeline {each.name}: failed, and is started again in {wait_s:.0f} s: {state.reason}"
+    elif state.reason is not None and state.state.value == "failed":
+        line = f"pipeline {each.name}: given up: {state.reason}"
+    print_note(line)
+
+
+def _show_end(service: PipelineService, output: str) -> None:
+    if output == "json":
+        write_json(
+            [
+                {"pipeline": each.name, **each.describe_state(), "steps": [step._asdict() for step in each.steps]}
+                for each in service.pipelines
+            ]
+        )
+        return
+    rows = [
+        (each.name, step.step, each.supervision.restarts, step.batches, step.rows_in, step.rows_out, step.retries,
+         step.dead, step.lag)
+        for each in service.pipelines for step in each.steps
+    ]  # fmt: skip
+    write_table(("PIPELINE", "STEP", "RESTARTS", "BATCHES", "READ", "WRITTEN", "RETRIED", "DEAD", "LAG"), rows)

@@ -1,0 +1,96 @@
+"""When a pipeline of a service is started again, and when it is given up.
+
+Zone: pure. `service` runs the pipelines; the time and the random number come in as arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Final
+
+from ottla.client.backoff import backoff_ms
+from ottla.pipeline.errors import BadPipeline, StepFailed
+
+FIRST_S: Final = 1.0
+LONGEST_S: Final = 300.0
+MAX_RESTARTS: Final = 20
+"""Restarts without a finished batch between them, after which a pipeline is given up: more than an hour."""
+ALARMING: Final = 3
+"""Failures in a row that turn the health red: fewer are a broker that restarts."""
+_REASON_CHARS: Final = 2_000
+_PERMANENT: Final = re.compile(
+    r"(?:\w+: )?(BadOption|BadCheckpoint|ChangedUnit|DataLoss|MarkersGone|SharedGroup|AnalysisException)\b"
+)
+"""Errors of source and sink that a restart cannot mend: somebody has to change the pipeline or its topics."""
+
+
+class State(Enum):
+    """The state of a pipeline in a service."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """It has failed, and is started again when its back-off is over."""
+    FAILED = "failed"
+    """It is not started again."""
+    STOPPED = "stopped"
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether another start would fail in the same way."""
+    if isinstance(error, StepFailed):
+        return _PERMANENT.match(error.reason) is not None
+    return isinstance(error, BadPipeline)
+
+
+class Supervision:
+    """The state of one pipeline, and the decision after each failure."""
+
+    def __init__(
+        self, max_restarts: int = MAX_RESTARTS, first_s: float = FIRST_S, longest_s: float = LONGEST_S
+    ) -> None:
+        """max_restarts: without a finished batch between them. first_s, longest_s: limits of the back-off."""
+        self.state = State.STARTING
+        self.restarts = 0
+        """All of them."""
+        self.failures = 0
+        """In a row, without a finished batch between them."""
+        self.reason: str | None = None
+        """Of the last failure; None after a finished batch."""
+        self._max_restarts = max_restarts
+        self._first_s = first_s
+        self._longest_s = longest_s
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether it runs, or has failed so rarely that it is likely to run soon."""
+        return self.state is not State.FAILED and self.failures < ALARMING
+
+    def on_starting(self) -> None:
+        """It is started, for the first time or again."""
+        self.restarts += self.state is State.WAITING
+        self.state = State.STARTING
+
+    def on_running(self) -> None:
+        """All its steps were started. That is no success yet: a step may fail at its first record."""
+        self.state = State.RUNNING
+
+    def on_batch(self) -> None:
+        """A step has finished a batch."""
+        self.failures = 0
+        self.reason = None
+
+    def on_stopped(self) -> None:
+        """It has ended in order."""
+        self.state = State.STOPPED
+
+    def on_failed(self, error: BaseException, draw: float) -> float | None:
+        """It has failed. Seconds until the next start; None if it is given up. draw: a random number in [0, 1)."""
+        self.reason = (str(error) or type(error).__name__)[:_REASON_CHARS]
+        self.failures += 1
+        if is_permanent(error) or self.failures > self._max_restarts:
+            self.state = State.FAILED
+            return None
+        self.state = State.WAITING
+        return backoff_ms(self._first_s * 1000, self._longest_s * 1000, self.failures - 1, draw) / 1000
