@@ -17,15 +17,13 @@ from ottla.testing.spark import EmbeddedTopics, Input
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "testing-spark.md").read_text()
-FILE = re.compile(r"in `(\w+\.py)`\..*?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"in `(\w+\.py)`[.:].*?^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.spark
 @pytest.mark.slow
 def test_the_example_of_the_page(tmp_path: Path) -> None:
-    files = dict(FILE.findall(PAGE)) | dict(
-        re.findall(r"in `(\w+\.py)`:\n\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
-    )
+    files = dict(FILE.findall(PAGE))
     assert sorted(files) == ["conftest.py", "shop.py", "test_shop.py"]
     for name, text in files.items():
         (tmp_path / name).write_text(text)

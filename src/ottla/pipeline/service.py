@@ -41,7 +41,7 @@ class ServedPipeline:
         """The pipeline's name."""
         return self.pipeline.name
 
-    def describe_state(self) -> dict[str, object]:
+    def describe_state(self) -> dict[str, str | int | None]:
         """The state for a JSON document."""
         state = self.supervision
         return {"state": state.state.value, "restarts": state.restarts, "reason": state.reason}

@@ -20,9 +20,9 @@ ALARMING: Final = 3
 """Failures in a row that turn the health red: fewer are a broker that restarts."""
 _REASON_CHARS: Final = 2_000
 _PERMANENT: Final = re.compile(
-    r"(?:\w+: )?(BadOption|BadCheckpoint|ChangedUnit|DataLoss|MarkersGone|SharedGroup|AnalysisException)\b"
+    r"(BadOption|BadCheckpoint|ChangedUnit|DataLoss|MarkersGone|SharedGroup|AnalysisException)\b"
 )
-"""Errors of source and sink that a restart cannot mend: somebody has to change the pipeline or its topics."""
+"""Errors of source and sink that a restart cannot mend: the pipeline or its topics have to be changed."""
 
 
 class State(Enum):
@@ -47,10 +47,8 @@ def is_permanent(error: BaseException) -> bool:
 class Supervision:
     """The state of one pipeline, and the decision after each failure."""
 
-    def __init__(
-        self, max_restarts: int = MAX_RESTARTS, first_s: float = FIRST_S, longest_s: float = LONGEST_S
-    ) -> None:
-        """max_restarts: without a finished batch between them. first_s, longest_s: limits of the back-off."""
+    def __init__(self, max_restarts: int = MAX_RESTARTS) -> None:
+        """max_restarts: without a finished batch between them."""
         self.state = State.STARTING
         self.restarts = 0
         """All of them."""
@@ -59,8 +57,6 @@ class Supervision:
         self.reason: str | None = None
         """Of the last failure; None after a finished batch."""
         self._max_restarts = max_restarts
-        self._first_s = first_s
-        self._longest_s = longest_s
 
     @property
     def is_healthy(self) -> bool:
@@ -93,4 +89,4 @@ class Supervision:
             self.state = State.FAILED
             return None
         self.state = State.WAITING
-        return backoff_ms(self._first_s * 1000, self._longest_s * 1000, self.failures - 1, draw) / 1000
+        return backoff_ms(FIRST_S * 1000, LONGEST_S * 1000, self.failures - 1, draw) / 1000

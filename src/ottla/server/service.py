@@ -66,7 +66,7 @@ class Service:
 
         listening: sockets that are bound already, by listener name; they are closed at the end.
         broker_secret: the secret by which brokers of this cluster recognize each other; None: the content of
-        `ottla.inter.broker.secret.file`. read_wall_ms: the time of day, in milliseconds since 1970; None: the machine's.
+        `ottla.inter.broker.secret.file`. read_wall_ms: the time of day in milliseconds; None: the machine's.
         """
         self._config = config
         self._make_broker = make_broker

@@ -1,7 +1,7 @@
 """The PySpark data source and sink `format("ottla")`, an ordinary Kafka client, and the Java they run on.
 
-Zone: real. Exports only what users' scripts import. The metrics are imported on first use: Spark's workers, which import
-this package, serve no pages.
+Zone: real. Exports only what users' scripts import. The metrics are imported on first use: Spark's workers, which
+import this package, serve no pages.
 """
 
 from __future__ import annotations

@@ -112,7 +112,8 @@ class QueryTable:
         """A query was started."""
         self._name_of_run[run_id] = name
         # The one that was started last is the last one to be forgotten.
-        figures = self._queries[name] = self._queries.pop(name, None) or QueryFigures(name)
+        figures = self._queries.pop(name) if name in self._queries else QueryFigures(name)
+        self._queries[name] = figures
         figures.begin_run()
         ended = [each for each in self._queries.values() if not each.is_running]
         for each in ended[: max(0, len(self._queries) - MAX_QUERIES)]:

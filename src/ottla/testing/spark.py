@@ -92,7 +92,7 @@ class Dead(NamedTuple):
 
 
 def start_session(directory: str | os.PathLike[str], settings: Mapping[str, str] | None = None) -> Any:
-    """A small SparkSession for tests, on two cores. It is slow to start: share it between tests, and stop it at the end.
+    """A small SparkSession for tests, on two cores. It is slow to start: share it, and stop it at the end.
 
     directory: for Spark's files. settings: of Spark; they replace those for tests. Spark's workers run this Python and
     import from the same places. Raises NoJava.
@@ -264,7 +264,7 @@ class EmbeddedTopics:
         """
         for step in pipeline.steps:
             _send_module(step)
-        # A record is due after its delay, not at it: the source reads up to the first one that is as young as the delay.
+        # The source reads up to the first record that is as old as the delay: a millisecond later that one is due.
         due = {"topicDelaysAt": str(self.clock.now_ms + 1)}
         here = pipeline.with_changed_steps(
             lambda step: replace(step, options={**step.options, **due}), {"bootstrap.servers": self.bootstrap}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.commands.pipelines.loading import explain_errors, load_pipelines, locate_checkpoint, spark_session
-from ottla.cli.options import common_options, output_option, parse_assignments, print_note
+from ottla.cli.options import common_options, option_value, output_option, parse_assignments, print_note
 from ottla.cli.views.output import write_json, write_table
 
 if TYPE_CHECKING:
@@ -65,7 +65,8 @@ def serve(
     with explain_errors():
         chosen, modules = _load_all(files)
         place = locate_checkpoint(checkpoint)
-        service = PipelineService(chosen, place, trigger, lambda: Supervision(max_restarts), _print_change)
+        on_change = None if option_value("quiet", False) else _print_change
+        service = PipelineService(chosen, place, trigger, lambda: Supervision(max_restarts), on_change)
         settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
         with spark_session(modules, cores, settings) as spark:
             in_order = _run_service(service, spark, address, stop_timeout)
@@ -113,13 +114,14 @@ def _run_service(service: PipelineService, spark: SparkProcess, address: str | N
 
 
 def _print_change(each: ServedPipeline, wait_s: float | None) -> None:
+    """Print a change of state. Called in threads, which have no context of click."""
     state = each.supervision
     line = f"pipeline {each.name}: {state.state.value}"
     if wait_s is not None:
         line = f"pipeline {each.name}: failed, and is started again in {wait_s:.0f} s: {state.reason}"
     elif state.reason is not None and state.state.value == "failed":
         line = f"pipeline {each.name}: given up: {state.reason}"
-    print_note(line)
+    click.echo(line, err=True)
 
 
 def _show_end(service: PipelineService, output: str) -> None:
