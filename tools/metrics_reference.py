@@ -1,4 +1,7 @@
-"""docs/metrics.md, from the page /metrics of a broker that has served a producer and a consumer."""
+"""docs/metrics.md, from the page /metrics of a broker that has served a producer and a consumer.
+
+And from the metrics that pipelines and queries on PySpark declare.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,11 @@ from testbench.ottla_node import OttlaNode
 from testbench.ports import free_port
 
 from ottla.client import Consumer, Producer
+from ottla.metrics import Registry
+from ottla.pipeline import Pipeline
+from ottla.pipeline.service import ServedPipeline, add_service_metrics
+from ottla.pipeline.supervision import Supervision
+from ottla.spark.query_figures import QueryTable, add_query_metrics
 from tools.source import GENERATED
 
 _SAMPLE: Final = re.compile(r"(\w+)\{(.*)\} ")
@@ -42,7 +50,26 @@ class Row(NamedTuple):
 
 def metrics_page() -> str:
     """The page."""
-    return "".join(_lines(read_metrics(_scrape())))
+    return "".join([*_lines(read_metrics(_scrape())), *_lines_of_queries(read_metrics(_query_metrics()))])
+
+
+def _query_metrics() -> str:
+    """The text of the metrics of queries and of `ottla pipeline serve`, with a sample of each."""
+    registry, queries = Registry(), QueryTable()
+    add_query_metrics(registry, queries)
+    add_service_metrics(registry, [ServedPipeline(Pipeline("shop"), Supervision())])
+    source = {"latestOffset": {"orders": {"0": 1}}, "endOffset": {"orders": {"0": 0}}}
+    queries.on_progress("shop.price", "run", {"batchId": 0, "sources": [source]}, 0.0)
+    return registry.render_text()
+
+
+def _lines_of_queries(rows: list[Row]) -> Iterator[str]:
+    yield "\n## Queries and pipelines on PySpark\n\n"
+    yield "`ottla pipeline serve --http HOST:PORT` shows these ([pipelines](pipeline.md#pipelines-as-a-service)), and those "
+    yield "that begin with `ottla_query` also `ottla.spark.QueryMetrics` ([PySpark](pyspark.md#metrics-of-queries)). The query of "
+    yield "a pipeline's step is named `pipeline.step`.\n\n"
+    yield "| metric | what it counts |\n|---|---|\n"
+    yield from map(_row_text, rows)
 
 
 def _scrape() -> str:

@@ -24,7 +24,6 @@ from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
 from ottla.server.login_files import open_token_keys, read_users
 from ottla.server.loop.clock import RealClock
-from ottla.server.loop.clock import RealClock
 from ottla.server.loop.completion_queue import CompletionQueue
 from ottla.server.loop.garbage_collection import GarbageCollection
 from ottla.server.loop.poller import Watch
