@@ -65,9 +65,9 @@ def _query_metrics() -> str:
 
 def _lines_of_queries(rows: list[Row]) -> Iterator[str]:
     yield "\n## Queries and pipelines on PySpark\n\n"
-    yield "`ottla pipeline serve --http HOST:PORT` shows these ([pipelines](pipeline.md#pipelines-as-a-service)), and those "
-    yield "that begin with `ottla_query` also `ottla.spark.QueryMetrics` ([PySpark](pyspark.md#metrics-of-queries)). The query of "
-    yield "a pipeline's step is named `pipeline.step`.\n\n"
+    yield "`ottla pipeline serve --http HOST:PORT` shows these ([pipelines](pipeline.md#pipelines-as-a-service)), and "
+    yield "those that begin with `ottla_query` also `ottla.spark.QueryMetrics` "
+    yield "([PySpark](pyspark.md#metrics-of-queries)). The query of a pipeline's step is named `pipeline.step`.\n\n"
     yield "| metric | what it counts |\n|---|---|\n"
     yield from map(_row_text, rows)
 

@@ -129,6 +129,14 @@ def test_topics_that_are_made_fit_their_purpose(ottla: Any, brokers: str) -> Non
         (("run", "FILE:wrong", "--dry-run"), "has no pipeline wrong; it has shop"),
         (("run", "FILE"), "--checkpoint"),
         (("list", "no-such.py"), "does not exist"),
+        (("serve", "FILE", "FILE", "--checkpoint", "c"), "two pipelines are called words"),
+        (("serve", "FILE", "--checkpoint", "c", "--trigger", "available_now"), "name an interval such as 5s"),
+        (("serve", "FILE", "--checkpoint", "c", "--http", "nowhere"), "'nowhere' is not host:port"),
+        (("replay", "FILE", "--from", "noon", "--into", "x", "--checkpoint", "c"), "--from noon is not a time"),
+        (
+            ("replay", "FILE", "--from", "@-1d", "--into", "words", "--checkpoint", "c"),
+            "must be another one than words",
+        ),
     ],
 )
 def test_wrong_words_are_explained(ottla: Any, write: Write, words: tuple[str, ...], text: str) -> None:

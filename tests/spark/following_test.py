@@ -167,6 +167,8 @@ def test_a_topic_with_a_delay_is_read_when_its_records_are_old_enough(
         assert query.trigger() is None
     clock[0] = 101_002
     assert batch(topics, subscribe=late, topicDelays=json.dumps({late: 30_000})) == [(f"{late}-0", 0, 2)]
+    given = {"topicDelays": json.dumps({late: 30_000}), "topicDelaysAt": "101001"}
+    assert batch(topics, subscribe=late, **given) == [(f"{late}-0", 0, 1)], "the time that is given, not the clock's"
 
 
 def test_available_now_takes_what_is_due_when_it_begins(topics: Any, monkeypatch: pytest.MonkeyPatch) -> None:

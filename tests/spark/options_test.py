@@ -214,6 +214,7 @@ def test_a_group_without_a_name_has_the_same_one_after_every_restart() -> None:
 def test_delays_by_topic() -> None:
     assert stream().delays_ms == {}
     assert stream(topicDelays='{"a.retry":"30s","b":500}').delays_ms == {"a.retry": 30_000, "b": 500}
+    assert (stream().delays_at_ms, stream(topicDelaysAt="7").delays_at_ms) == (None, 7)
     for text in ("30s", "[]", '{"a":"soon"}', '{"a":null}', '{"a":-1}'):
         refused("topicDelays", {**BASE, "topicDelays": text}, text="must be")
 

@@ -51,7 +51,8 @@ class PipelineService:
     """Runs pipelines until `stop`, each with its checkpoint in a directory of its own.
 
     checkpoint: the directory of these. trigger: an interval such as 5s. make_supervision: the rules for restarts.
-    on_change: called in a pipeline's thread after each change of its state, with the seconds until it is started again.
+    on_change: called in a pipeline's thread after each change of its state, with the seconds until it is started again;
+    None: changes are logged.
     Raises BadPipeline for pipelines with one name, which would share their transactions.
     """
 
@@ -153,14 +154,14 @@ class PipelineService:
 
     def _report(self, each: ServedPipeline, wait_s: float | None) -> None:
         state = each.supervision
-        if state.state is State.FAILED:
+        if self._on_change is not None:
+            self._on_change(each, wait_s)
+        elif state.state is State.FAILED:
             _LOG.error("pipeline %s has failed and is not started again: %s", each.name, state.reason)
         elif state.state is State.WAITING:
             _LOG.warning("pipeline %s has failed; starting it again in %.1f s: %s", each.name, wait_s, state.reason)
         else:
             _LOG.info("pipeline %s: %s", each.name, state.state.value)
-        if self._on_change is not None:
-            self._on_change(each, wait_s)
 
 
 def add_service_metrics(registry: Registry, pipelines: Iterable[ServedPipeline]) -> None:

@@ -17,6 +17,7 @@ from ottla.cli.commands.pipelines.loading import (
     locate_checkpoint,
     spark_session,
 )
+from ottla.cli.commands.pipelines.replaying import replay
 from ottla.cli.commands.pipelines.serving import serve
 from ottla.cli.options import common_options, option_value, output_option, parse_assignments, print_note
 from ottla.cli.views.output import Json, write_json, write_line, write_table
@@ -151,4 +152,5 @@ def _show_progress(name: str, found: list[StepProgress], output: str) -> None:
     write_table(header, rows)
 
 
+pipeline.add_command(replay)
 pipeline.add_command(serve)

@@ -5,8 +5,10 @@ Zone: real. Turns options into a `PipelineService`, and signals into its stop.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from ottla.demo.jvm import SparkProcess
     from ottla.pipeline import Pipeline
     from ottla.pipeline.service import PipelineService, ServedPipeline
+    from ottla.spark.query_metrics import QueryMetrics
 
 _LOOK_S = 0.5
 
@@ -61,6 +64,7 @@ def serve(
     """
     from ottla.pipeline.service import PipelineService
     from ottla.pipeline.supervision import Supervision
+    from ottla.spark.query_metrics import QueryMetrics
 
     with explain_errors():
         chosen, modules = _load_all(files)
@@ -68,8 +72,10 @@ def serve(
         on_change = None if option_value("quiet", False) else _print_change
         service = PipelineService(chosen, place, trigger, lambda: Supervision(max_restarts), on_change)
         settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
-        with spark_session(modules, cores, settings) as spark:
-            in_order = _run_service(service, spark, address, stop_timeout)
+        metrics = QueryMetrics()
+        # First of all: an address that is taken is reported at once, and /health answers while Spark starts.
+        with _open_pages(service, metrics, address), spark_session(modules, cores, settings) as spark:
+            in_order = _run_service(service, spark, metrics, stop_timeout)
     _show_end(service, output)
     if not in_order:
         raise click.ClickException("no pipeline is left: correct what is wrong with them, and start again")
@@ -85,22 +91,30 @@ def _load_all(files: tuple[str, ...]) -> tuple[list[Pipeline], list[ModuleType]]
     return chosen, modules
 
 
-def _run_service(service: PipelineService, spark: SparkProcess, address: str | None, stop_s: float) -> bool:
-    """Serve until a signal; False when no pipeline is left. Raises SparkFailed when Java has ended."""
+@contextlib.contextmanager
+def _open_pages(service: PipelineService, metrics: QueryMetrics, address: str | None) -> Iterator[None]:
+    if address is None:
+        yield
+        return
     from ottla.pipeline.service import serve_pages
-    from ottla.spark.query_metrics import QueryMetrics
 
+    try:
+        pages = serve_pages(service, metrics.registry, address)
+    except (ValueError, OSError) as error:
+        raise click.UsageError(f"--http {address}: {error}") from error
+    try:
+        print_note(f"serving /metrics and /health at port {pages.port}")
+        yield
+    finally:
+        pages.stop()
+
+
+def _run_service(service: PipelineService, spark: SparkProcess, metrics: QueryMetrics, stop_s: float) -> bool:
+    """Serve until a signal; False when no pipeline is left. Raises SparkFailed when Java has ended."""
     asked = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.set())
-    metrics = QueryMetrics()
     metrics.attach(spark.get_session())
-    try:
-        pages = serve_pages(service, metrics.registry, address) if address is not None else None
-    except (ValueError, OSError) as error:
-        raise click.UsageError(f"--http {address}: {error}") from error
-    if pages is not None:
-        print_note(f"serving /metrics and /health at port {pages.port}")
     service.start(spark.get_session())
     while not asked.wait(_LOOK_S) and service.is_running:
         if not spark.is_alive:
@@ -108,8 +122,6 @@ def _run_service(service: PipelineService, spark: SparkProcess, address: str | N
     if asked.is_set():
         print_note("stopping: the batches that are running are finished first")
     service.stop(stop_s)
-    if pages is not None:
-        pages.stop()
     return asked.is_set()
 
 
