@@ -181,7 +181,7 @@ def test_queries_that_somebody_else_stopped_are_started_again() -> None:
 
 
 def stop_in_thread(query: Query, timeout: float) -> threading.Thread:
-    thread = threading.Thread(target=stop_after_batch, args=([query], timeout))
+    thread = threading.Thread(target=stop_after_batch, args=([query], timeout), daemon=True)
     thread.start()
     return thread
 
@@ -189,7 +189,7 @@ def stop_in_thread(query: Query, timeout: float) -> threading.Thread:
 @pytest.mark.parametrize("end", ["idle", "next batch"])
 def test_a_stop_waits_for_the_end_of_the_batch(end: str) -> None:
     query = Query(busy=True)
-    thread = stop_in_thread(query, PATIENCE_S)
+    thread = stop_in_thread(query, 100 * PATIENCE_S)
     assert query.asked.wait(PATIENCE_S)
     query.asked.clear()
     assert query.asked.wait(PATIENCE_S)
