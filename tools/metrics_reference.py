@@ -20,7 +20,7 @@ from ottla.metrics import Registry
 from ottla.pipeline import Pipeline
 from ottla.pipeline.service import ServedPipeline, add_service_metrics
 from ottla.pipeline.supervision import Supervision
-from ottla.spark.query_figures import QueryTable, add_query_metrics
+from ottla.spark.monitoring.query_figures import QueryTable, add_query_metrics
 from tools.source import GENERATED
 
 _SAMPLE: Final = re.compile(r"(\w+)\{(.*)\} ")

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.metrics import Registry
 from ottla.spark import QueryMetrics
-from ottla.spark.query_figures import MAX_QUERIES, MAX_TOPICS, QueryTable, add_query_metrics
+from ottla.spark.monitoring.query_figures import MAX_QUERIES, MAX_TOPICS, QueryTable, add_query_metrics
 
 
 def progress(batch: int, rows: int = 5, **more: Any) -> dict[str, Any]:

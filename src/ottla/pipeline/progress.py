@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ottla.spark.metrics import behind_by_partition
-from ottla.spark.query_figures import COUNTED, METRICS
+from ottla.spark.monitoring.query_figures import COUNTED, METRICS
 
 
 class StepProgress(NamedTuple):

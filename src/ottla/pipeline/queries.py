@@ -21,7 +21,7 @@ from ottla.pipeline.scope import Scope, scope_of, with_offsets
 from ottla.pipeline.steps import ROOM_BYTES, Step
 from ottla.retry.policy import duration_ms
 from ottla.spark.environment import activate_session
-from ottla.spark.query_figures import COUNTED, METRICS
+from ottla.spark.monitoring.query_figures import COUNTED, METRICS
 
 _SOURCE_FIELDS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _ORIGIN_FIELDS: Final = ("topic", "partition", "offset")

@@ -36,11 +36,6 @@ class ServedPipeline:
         self.steps: list[StepProgress] = []
         """The figures of the present run, or of the last one."""
 
-    @property
-    def name(self) -> str:
-        """The pipeline's name."""
-        return self.pipeline.name
-
     def describe_state(self) -> dict[str, str | int | None]:
         """The state for a JSON document."""
         state = self.supervision
@@ -84,7 +79,7 @@ class PipelineService:
     def start(self, spark: Any) -> None:
         """Start all pipelines; returns at once. spark: the session."""
         for each in self.pipelines:
-            name = f"pipeline-{each.name}"
+            name = f"pipeline-{each.pipeline.name}"
             self._threads.append(threading.Thread(target=self._supervise, args=(each, spark), name=name, daemon=True))
         for thread in self._threads:
             thread.start()
@@ -128,7 +123,7 @@ class PipelineService:
 
     def _run_once(self, each: ServedPipeline, spark: Any) -> None:
         """Run a pipeline until the service stops. Raises its error."""
-        running = each.pipeline.start(f"{self._checkpoint}/{each.name}", self._trigger, spark=spark)
+        running = each.pipeline.start(f"{self._checkpoint}/{each.pipeline.name}", self._trigger, spark=spark)
         try:
             each.supervision.on_running()
             self._report(each, None)
@@ -153,22 +148,22 @@ class PipelineService:
         return batches
 
     def _report(self, each: ServedPipeline, wait_s: float | None) -> None:
-        state = each.supervision
+        state, name = each.supervision, each.pipeline.name
         if self._on_change is not None:
             self._on_change(each, wait_s)
         elif state.state is State.FAILED:
-            _LOG.error("pipeline %s has failed and is not started again: %s", each.name, state.reason)
+            _LOG.error("pipeline %s has failed and is not started again: %s", name, state.reason)
         elif state.state is State.WAITING:
-            _LOG.warning("pipeline %s has failed; starting it again in %.1f s: %s", each.name, wait_s, state.reason)
+            _LOG.warning("pipeline %s has failed; starting it again in %.1f s: %s", name, wait_s, state.reason)
         else:
-            _LOG.info("pipeline %s: %s", each.name, state.state.value)
+            _LOG.info("pipeline %s: %s", name, state.state.value)
 
 
 def add_service_metrics(registry: Registry, pipelines: Iterable[ServedPipeline]) -> None:
     """Declare the metrics of served pipelines; those of their queries are QueryMetrics'."""
 
     def states(*wanted: State) -> Callable[[], Iterator[tuple[Labels, float]]]:
-        return lambda: (({"pipeline": each.name}, each.supervision.state in wanted) for each in pipelines)
+        return lambda: (({"pipeline": each.pipeline.name}, each.supervision.state in wanted) for each in pipelines)
 
     add = registry.add_gauge
     add("ottla_pipeline_running", "1 while all steps of the pipeline are running.", states(State.RUNNING))
@@ -176,7 +171,7 @@ def add_service_metrics(registry: Registry, pipelines: Iterable[ServedPipeline])
     registry.add_counter(
         "ottla_pipeline_restarts_total",
         "Starts after a failure.",
-        lambda: (({"pipeline": each.name}, each.supervision.restarts) for each in pipelines),
+        lambda: (({"pipeline": each.pipeline.name}, each.supervision.restarts) for each in pipelines),
     )
 
 
@@ -186,7 +181,7 @@ def serve_pages(service: PipelineService, registry: Registry, address: str, acce
     add_process_metrics(registry)
 
     async def health() -> Page:
-        pipelines = {each.name: each.describe_state() for each in service.pipelines}
+        pipelines = {each.pipeline.name: each.describe_state() for each in service.pipelines}
         healthy = service.is_healthy
         return json_page(200 if healthy else 503, {"status": "ready" if healthy else "failing", "pipelines": pipelines})
 

@@ -15,8 +15,8 @@ from ottla.spark.java import NoJava, java_home
 from ottla.spark.metrics import offsets_behind_latest
 
 if TYPE_CHECKING:
-    from ottla.spark.query_metrics import QueryMetrics
+    from ottla.spark.monitoring.query_metrics import QueryMetrics
 
 __all__ = ["NoJava", "QueryMetrics", "activate_session", "java_home", "offsets_behind_latest", "write_batch"]
 
-__getattr__, __dir__ = names_on_demand(globals(), {"ottla.spark.query_metrics": "QueryMetrics"})
+__getattr__, __dir__ = names_on_demand(globals(), {"ottla.spark.monitoring.query_metrics": "QueryMetrics"})

@@ -72,7 +72,7 @@ class Output(NamedTuple):
     headers: Headers
 
     @property
-    def text(self) -> str | None:
+    def value_text(self) -> str | None:
         """The value as text."""
         return None if self.value is None else self.value.decode("utf-8")
 
@@ -120,7 +120,7 @@ class EmbeddedTopics:
 
         with EmbeddedTopics(spark, tmp_path) as topics:
             topics.feed("orders", ['{"item": "tea"}'])
-            topics.run(shop)
+            topics.run_pipeline(shop)
             assert topics.values("priced") == [...]
 
     spark: the session. directory: for checkpoints and the broker's data; it is not removed. start_ms: the time at which
@@ -130,7 +130,7 @@ class EmbeddedTopics:
     def __init__(self, spark: Any, directory: str | os.PathLike[str], start_ms: int | None = None) -> None:
         self.spark = spark
         self.clock = FakeClock(time.time_ns() // 1_000_000 if start_ms is None else start_ms)
-        """The clock of the broker and of pipelines that `run` runs; it moves by `advance` only."""
+        """The clock of the broker and of pipelines that `run_pipeline` runs; it moves by `advance` only."""
         self._directory = Path(directory).resolve()
         config = {"group.initial.rebalance.delay.ms": "0", "log.retention.check.interval.ms": str(2**31 - 1)}
         self._broker = EmbeddedBroker(self._directory / "broker", config, read_wall_ms=lambda: self.clock.now_ms)
@@ -191,7 +191,7 @@ class EmbeddedTopics:
                 at_ms = self.clock.now_ms if one.timestamp is None else one.timestamp
                 sent.append(
                     producer.send(
-                        topic, _encode(one.value), key=_encode(one.key), headers=one.headers, partition=place,
+                        topic, _encode_value(one.value), key=_encode_value(one.key), headers=one.headers, partition=place,
                         timestamp=at_ms,
                     )
                 )  # fmt: skip
@@ -210,7 +210,7 @@ class EmbeddedTopics:
 
     def values(self, topic: str) -> list[str | None]:
         """The values of the committed records as text."""
-        return [record.text for record in self.records(topic)]
+        return [record.value_text for record in self.records(topic)]
 
     def documents(self, topic: str) -> list[Any]:
         """The values of the committed records, parsed as JSON; None for a null. Raises ValueError for other text."""
@@ -256,7 +256,7 @@ class EmbeddedTopics:
             query.stop()
         return [json.loads(one.json) for one in query.recentProgress if one.numInputRows]
 
-    def run(self, pipeline: Pipeline, timeout: float = RUN_S) -> list[StepProgress]:
+    def run_pipeline(self, pipeline: Pipeline, timeout: float = RUN_S) -> list[StepProgress]:
         """Run the steps of a pipeline, one after the other, to the end of what is there and due; their figures.
 
         The pipeline runs on this broker, whatever brokers it names. Raises BadPipeline, StepFailed, ClientError, and
@@ -283,7 +283,7 @@ class EmbeddedTopics:
         return reader.format("ottla").options(**self.options, **options).load()
 
 
-def _encode(value: Any) -> bytes | None:
+def _encode_value(value: Any) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
     return (value if isinstance(value, str) else json.dumps(value)).encode("utf-8")

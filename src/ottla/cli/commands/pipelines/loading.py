@@ -6,18 +6,19 @@ Zone: real. Errors become click's.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ottla.cli.options import given_settings, resolve_secrets
+from ottla.cli.options import given_settings, parse_assignments, resolve_secrets
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -28,8 +29,61 @@ if TYPE_CHECKING:
 _NEEDED = ("pyspark", "pyarrow", "numpy", "pandas")
 
 
+class RunOptions(NamedTuple):
+    """How pipelines run: options that several commands have."""
+
+    checkpoint: str | None
+    """Absolute, or a URL: Java runs in a temporary directory, and would resolve a relative path there."""
+    trigger: str
+    cores: int
+    settings: dict[str, str]
+    """Of Spark."""
+
+    @property
+    def required_checkpoint(self) -> str:
+        """The checkpoint. Raises UsageError."""
+        if self.checkpoint is None:
+            raise click.UsageError("name a directory with --checkpoint, or show the plan with --dry-run")
+        return self.checkpoint
+
+
+Command = Callable[..., None]
+
+
+def run_options(trigger: str, *, required: bool = True) -> Callable[[Command], Command]:
+    """Add --checkpoint, --trigger, --cores, --master and --conf; the command gets them as `options`.
+
+    trigger: the default. required: whether --checkpoint is.
+    """
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def call(
+            *, checkpoint: str | None, trigger: str, cores: int, master: str | None, confs: tuple[str, ...], **more: Any
+        ) -> None:
+            place = checkpoint if checkpoint is None or "://" in checkpoint else os.path.abspath(checkpoint)
+            settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
+            command(options=RunOptions(place, trigger, cores, settings), **more)
+
+        made: Command = call
+        for option in (
+            click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="Set a Spark configuration key."),
+            click.option("--master", metavar="URL", help="Use this Spark cluster instead of this machine."),
+            click.option("--cores", type=click.IntRange(min=1), default=2, show_default=True,
+                         help="Cores of this machine for Spark."),
+            click.option("--trigger", default=trigger, show_default=True, metavar="WHEN",
+                         help="available_now: process what is there and due; or an interval, as 5s, until Ctrl-C."),
+            click.option("--checkpoint", metavar="DIRECTORY", required=required,
+                         help="Where Spark saves the progress of the steps; keep it between runs."),
+        ):  # fmt: skip
+            made = option(made)
+        return made
+
+    return decorate
+
+
 @contextlib.contextmanager
-def spark_session(modules: Sequence[ModuleType], cores: int, settings: dict[str, str]) -> Iterator[SparkProcess]:
+def spark_session(modules: Sequence[ModuleType], options: RunOptions) -> Iterator[SparkProcess]:
     """Spark with its session; functions of the user's files are pickled by value, as workers may not have them."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
@@ -40,7 +94,7 @@ def spark_session(modules: Sequence[ModuleType], cores: int, settings: dict[str,
     from ottla.spark.java import NoJava
 
     with tempfile.TemporaryDirectory(prefix="ottla-pipeline-", ignore_cleanup_errors=True) as directory:
-        spark = SparkProcess(Path(directory), cores, settings)
+        spark = SparkProcess(Path(directory), options.cores, options.settings)
         try:
             spark.start_java()
             spark.get_session()
@@ -69,11 +123,6 @@ def explain_errors() -> Iterator[None]:
         raise click.UsageError(str(error)) from error
     except StepFailed as error:
         raise click.ClickException(str(error)) from error
-
-
-def locate_checkpoint(given: str) -> str:
-    """The absolute path: Java runs in a temporary directory, and would resolve a relative path there."""
-    return given if "://" in given else os.path.abspath(given)
 
 
 def load_pipeline(words: str) -> tuple[Pipeline, ModuleType]:

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.commands.pipelines.loading import (
+    RunOptions,
     explain_errors,
     find_pipelines,
     load_file,
     load_pipeline,
-    locate_checkpoint,
+    run_options,
     spark_session,
 )
 from ottla.cli.commands.pipelines.replaying import replay
 from ottla.cli.commands.pipelines.serving import serve
-from ottla.cli.options import common_options, option_value, output_option, parse_assignments, print_note
+from ottla.cli.options import common_options, option_value, output_option, print_note
 from ottla.cli.views.output import Json, write_json, write_line, write_table
 
 if TYPE_CHECKING:
@@ -79,29 +80,11 @@ def status(name: str, output: str) -> None:
 
 @pipeline.command()
 @click.argument("name", metavar="FILE[:NAME]")
-@click.option(
-    "--checkpoint", metavar="DIRECTORY", help="Where Spark saves the progress of the steps; keep it between runs."
-)
-@click.option("--trigger", default="available_now", show_default=True, metavar="WHEN",
-              help="available_now: process what is there and due; or an interval, as 5s, until Ctrl-C.")  # fmt: skip
+@run_options("available_now", required=False)
 @click.option("--dry-run", is_flag=True, help="Show the steps and the topics that would be created; change nothing.")
-@click.option(
-    "--cores", type=click.IntRange(min=1), default=2, show_default=True, help="Cores of this machine for Spark."
-)
-@click.option("--master", metavar="URL", help="Use this Spark cluster instead of this machine.")
-@click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="Set a Spark configuration key.")
 @output_option("table", "json")
 @common_options
-def run(
-    name: str,
-    checkpoint: str | None,
-    trigger: str,
-    dry_run: bool,
-    cores: int,
-    master: str | None,
-    confs: tuple[str, ...],
-    output: str,
-) -> None:
+def run(name: str, dry_run: bool, options: RunOptions, output: str) -> None:
     """Create missing topics, and run the steps of a pipeline.
 
     Each record appears in the output exactly once, also after crashes, as long as the checkpoint is kept. The exit code
@@ -112,12 +95,9 @@ def run(
         if dry_run:
             _show_plan(chosen.plan(), output)
             return
-        if not checkpoint:
-            raise click.UsageError("name a directory with --checkpoint, or show the plan with --dry-run")
-        place = locate_checkpoint(checkpoint)
-        settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
-        with spark_session([module], cores, settings) as spark:
-            found = chosen.run(place, trigger, spark=spark.get_session(), progress=not option_value("quiet", False))
+        place, quiet = options.required_checkpoint, option_value("quiet", False)
+        with spark_session([module], options) as spark:
+            found = chosen.run(place, options.trigger, spark=spark.get_session(), progress=not quiet)
     _show_progress(chosen.name, found, output)
 
 

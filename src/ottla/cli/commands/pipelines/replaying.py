@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.commands.pipelines.loading import explain_errors, load_pipeline, locate_checkpoint, spark_session
-from ottla.cli.options import common_options, option_value, output_option, parse_assignments, print_note
+from ottla.cli.commands.pipelines.loading import RunOptions, explain_errors, load_pipeline, run_options, spark_session
+from ottla.cli.options import common_options, option_value, output_option, print_note
 from ottla.cli.reading.offset_grammar import parse_time
 from ottla.cli.views.output import write_json, write_table
 
@@ -25,31 +25,15 @@ if TYPE_CHECKING:
               help="Read records of this time and later: @2026-11-21, @2026-11-21T08:30:00Z, @-2d …")  # fmt: skip
 @click.option("--into", metavar="NAME", required=True,
               help="Name of the second pipeline, and the suffix of the topics that it writes.")  # fmt: skip
-@click.option("--checkpoint", metavar="DIRECTORY", required=True,
-              help="Of the second pipeline: a directory of its own; keep it, also after a switch.")  # fmt: skip
-@click.option("--trigger", default="available_now", show_default=True, metavar="WHEN",
-              help="available_now: process what is there; or an interval, as 5s, until Ctrl-C.")  # fmt: skip
-@click.option("--cores", type=click.IntRange(min=1), default=2, show_default=True,
-              help="Cores of this machine for Spark.")  # fmt: skip
-@click.option("--master", metavar="URL", help="Use this Spark cluster instead of this machine.")
-@click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="Set a Spark configuration key.")
+@run_options("available_now")
 @output_option("table", "json")
 @common_options
-def replay(
-    file: str,
-    start: str,
-    into: str,
-    checkpoint: str,
-    trigger: str,
-    cores: int,
-    master: str | None,
-    confs: tuple[str, ...],
-    output: str,
-) -> None:
+def replay(file: str, start: str, into: str, options: RunOptions, output: str) -> None:
     """Run a pipeline again from a time on, into topics beside the first ones, and compare their counts.
 
     The second pipeline has the name NAME: its own consumer group, transactional ids, retry topics and outputs (with
-    the suffix .NAME). The first one may run meanwhile; nothing of it changes. Run the command again to continue.
+    the suffix .NAME). The checkpoint is that of the second one. The first one may run meanwhile; nothing of it changes.
+    Run the command again to continue.
     """
     from ottla.pipeline.replay import count_outputs, replay_pipeline
 
@@ -59,16 +43,15 @@ def replay(
     with explain_errors():
         first, module = load_pipeline(file)
         second = replay_pipeline(first, into, from_ms)
-        settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
-        with spark_session([module], cores, settings) as spark:
-            quiet = option_value("quiet", False)
-            second.run(locate_checkpoint(checkpoint), trigger, spark=spark.get_session(), progress=not quiet)
+        place, quiet = options.required_checkpoint, option_value("quiet", False)
+        with spark_session([module], options) as spark:
+            second.run(place, options.trigger, spark=spark.get_session(), progress=not quiet)
         counts = count_outputs(first, second, from_ms)
     _show_counts(into, counts, output)
     outputs = ", ".join(each.replayed_output for each in counts)
     print_note(f"to switch: 1. stop {first.name}; 2. run this command again, so that nothing is left; 3. have readers "
                f"read {outputs}; 4. in {file}, name the pipeline {into} and these topics, and run it with --checkpoint "
-               f"{checkpoint}")  # fmt: skip
+               f"{place}")  # fmt: skip
 
 
 def _show_counts(into: str, counts: list[OutputCount], output: str) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.commands.pipelines.loading import explain_errors, load_pipelines, locate_checkpoint, spark_session
-from ottla.cli.options import common_options, option_value, output_option, parse_assignments, print_note
-from ottla.cli.views.output import write_json, write_table
+from ottla.cli.commands.pipelines.loading import RunOptions, explain_errors, load_pipelines, run_options, spark_session
+from ottla.cli.options import common_options, option_value, output_option, print_note
+from ottla.cli.views.output import Json, write_json, write_table
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -23,58 +23,48 @@ if TYPE_CHECKING:
     from ottla.demo.jvm import SparkProcess
     from ottla.pipeline import Pipeline
     from ottla.pipeline.service import PipelineService, ServedPipeline
-    from ottla.spark.query_metrics import QueryMetrics
+    from ottla.spark.monitoring.query_metrics import QueryMetrics
 
 _LOOK_S = 0.5
 
 
 @click.command()
 @click.argument("files", metavar="FILE[:NAME]...", nargs=-1, required=True)
-@click.option("--checkpoint", metavar="DIRECTORY", required=True,
-              help="Where Spark saves the progress, with a directory for each pipeline; keep it.")  # fmt: skip
-@click.option("--trigger", default="5s", show_default=True, metavar="INTERVAL", help="How often a step reads.")
+@run_options("5s")
 @click.option("--http", "address", metavar="HOST:PORT", help="Serve /metrics and /health here.")
 @click.option("--max-restarts", type=click.IntRange(min=0), default=20, show_default=True,
               help="Give a pipeline up after this many restarts without a finished batch between them.")  # fmt: skip
 @click.option("--stop-timeout", type=click.FloatRange(min=0), default=60, show_default=True, metavar="SECONDS",
               help="How long a stop waits for the batches that are running.")  # fmt: skip
-@click.option("--cores", type=click.IntRange(min=1), default=2, show_default=True,
-              help="Cores of this machine for Spark, for all pipelines together.")  # fmt: skip
-@click.option("--master", metavar="URL", help="Use this Spark cluster instead of this machine.")
-@click.option("--conf", "confs", multiple=True, metavar="KEY=VALUE", help="Set a Spark configuration key.")
 @output_option("table", "json")
 @common_options
 def serve(
     files: tuple[str, ...],
-    checkpoint: str,
-    trigger: str,
     address: str | None,
     max_restarts: int,
     stop_timeout: float,
-    cores: int,
-    master: str | None,
-    confs: tuple[str, ...],
+    options: RunOptions,
     output: str,
 ) -> None:
     """Run pipelines until SIGTERM or Ctrl-C, and start those again that fail.
 
-    All pipelines of each FILE run, or the one of FILE:NAME, in one Spark. One that fails is started again after a
+    All pipelines of each FILE run, or the one of FILE:NAME, in one Spark, and share its cores; the
+    checkpoint has a directory for each. One that fails is started again after a
     back-off, which doubles from 1 second to 5 minutes; one whose error a restart cannot mend is given up. The others
     run on. A stop waits for the batches that are running. The exit code is 1 when all were given up or Java ended.
     """
     from ottla.pipeline.service import PipelineService
     from ottla.pipeline.supervision import Supervision
-    from ottla.spark.query_metrics import QueryMetrics
+    from ottla.spark.monitoring.query_metrics import QueryMetrics
 
     with explain_errors():
         chosen, modules = _load_all(files)
-        place = locate_checkpoint(checkpoint)
+        place = options.required_checkpoint
         on_change = None if option_value("quiet", False) else _print_change
-        service = PipelineService(chosen, place, trigger, lambda: Supervision(max_restarts), on_change)
-        settings = {**({"spark.master": master} if master else {}), **parse_assignments(confs)}
+        service = PipelineService(chosen, place, options.trigger, lambda: Supervision(max_restarts), on_change)
         metrics = QueryMetrics()
         # First of all: an address that is taken is reported at once, and /health answers while Spark starts.
-        with _open_pages(service, metrics, address), spark_session(modules, cores, settings) as spark:
+        with _open_pages(service, metrics, address), spark_session(modules, options) as spark:
             in_order = _run_service(service, spark, metrics, stop_timeout)
     _show_end(service, output)
     if not in_order:
@@ -128,26 +118,26 @@ def _run_service(service: PipelineService, spark: SparkProcess, metrics: QueryMe
 def _print_change(each: ServedPipeline, wait_s: float | None) -> None:
     """Print a change of state. Called in threads, which have no context of click."""
     state = each.supervision
-    line = f"pipeline {each.name}: {state.state.value}"
+    line = f"pipeline {each.pipeline.name}: {state.state.value}"
     if wait_s is not None:
-        line = f"pipeline {each.name}: failed, and is started again in {wait_s:.0f} s: {state.reason}"
+        line = f"pipeline {each.pipeline.name}: failed, and is started again in {wait_s:.0f} s: {state.reason}"
     elif state.reason is not None and state.state.value == "failed":
-        line = f"pipeline {each.name}: given up: {state.reason}"
+        line = f"pipeline {each.pipeline.name}: given up: {state.reason}"
     click.echo(line, err=True)
 
 
 def _show_end(service: PipelineService, output: str) -> None:
     if output == "json":
-        write_json(
-            [
-                {"pipeline": each.name, **each.describe_state(), "steps": [step._asdict() for step in each.steps]}
-                for each in service.pipelines
-            ]
-        )
+        write_json([_describe_end(each) for each in service.pipelines])
         return
     rows = [
-        (each.name, step.step, each.supervision.restarts, step.batches, step.rows_in, step.rows_out, step.retries,
-         step.dead, step.lag)
+        (each.pipeline.name, step.step, each.supervision.restarts,
+         step.batches, step.rows_in, step.rows_out, step.retries, step.dead, step.lag)
         for each in service.pipelines for step in each.steps
     ]  # fmt: skip
     write_table(("PIPELINE", "STEP", "RESTARTS", "BATCHES", "READ", "WRITTEN", "RETRIED", "DEAD", "LAG"), rows)
+
+
+def _describe_end(each: ServedPipeline) -> dict[str, Json]:
+    steps: list[Json] = [step._asdict() for step in each.steps]
+    return {"pipeline": each.pipeline.name, **each.describe_state(), "steps": steps}

@@ -12,7 +12,7 @@ from typing import Any
 
 from ottla.http_pages import Access, Page, PageThread, add_process_metrics, json_page, metrics_page
 from ottla.metrics import Registry
-from ottla.spark.query_figures import QueryTable, add_query_metrics
+from ottla.spark.monitoring.query_figures import QueryTable, add_query_metrics
 
 
 class QueryMetrics:

@@ -1,0 +1,4 @@
+"""Metrics of the streaming queries of a session, for Prometheus.
+
+Zone: real.
+"""
