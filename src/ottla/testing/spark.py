@@ -189,12 +189,8 @@ class EmbeddedTopics:
                 one = each if isinstance(each, Input) else Input(each)
                 place = number % count if one.partition is None and one.key is None else one.partition
                 at_ms = self.clock.now_ms if one.timestamp is None else one.timestamp
-                sent.append(
-                    producer.send(
-                        topic, _encode_value(one.value), key=_encode_value(one.key), headers=one.headers, partition=place,
-                        timestamp=at_ms,
-                    )
-                )  # fmt: skip
+                value, key = _encode_value(one.value), _encode_value(one.key)
+                sent.append(producer.send(topic, value, key=key, headers=one.headers, partition=place, timestamp=at_ms))
             for future in sent:
                 future.result(_FEED_S)
 
