@@ -78,3 +78,35 @@ def test_the_code_is_that_of_the_refusal(ottla) -> None:
     result = ottla("produce", "missing", "-X", "allow.auto.create.topics=false", "--timeout", "1", stdin="x\n")
     assert result.exit_code == 3
     assert "continue with the input from line 1" in result.stderr
+
+
+class Deliverer:
+    """A producer whose records wait until the test delivers them."""
+
+    def __init__(self) -> None:
+        self.waiting: list = []
+
+    def send(self, *_: object, on_delivery, **__: object) -> None:
+        self.waiting.append(on_delivery)
+
+
+@pytest.mark.parametrize(
+    ("failed", "read", "text"),
+    [((2,), 3, "2 lines are written; not acknowledged: lines 2, and no line after 3 was read"),
+     ((2, 3), 3, "1 line is written. Correct the cause, then continue with the input from line 2 on: tail -n +2"),
+     ((1, 3), 4, "2 lines are written; not acknowledged: lines 1, 3, and no line after 4 was read")],
+)  # fmt: skip
+def test_lines_after_a_failed_one_may_be_written(failed: tuple[int, ...], read: int, text: str) -> None:
+    from ottla.cli.deliveries import Deliveries
+    from ottla.cli.views.record_text import RecordLine
+    from ottla.client import UsageError
+    from ottla.client.producer import RecordMetadata
+
+    producer = Deliverer()
+    deliveries = Deliveries(printing=False, continuation="tail -n +{}".format)
+    for number in range(1, read + 1):
+        deliveries.send_line(producer, number, RecordLine("t", 0, None, None, b"", ()))  # type: ignore[arg-type]
+    error = UsageError("it is too large")
+    for number, deliver in enumerate(producer.waiting, 1):
+        deliver(*((None, error) if number in failed else (RecordMetadata("t", 0, number, 0), None)))
+    assert text in deliveries.as_failure(error, transactional=False).message

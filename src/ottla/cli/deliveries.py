@@ -6,7 +6,7 @@ Zone: real. The producer's thread calls `Deliveries` for every record; the comma
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -44,9 +44,11 @@ class _Run:
 class Deliveries:
     """The outcome of each line. With `printing`, offsets are written to stdout: one document per run of records."""
 
-    def __init__(self, *, printing: bool, noun: str = "line", continuation: str = "tail -n +") -> None:
-        """noun: the unit of the input that becomes a record. continuation: a command to which the number of the first
-        missing one is added."""
+    def __init__(
+        self, *, printing: bool, noun: str = "line", continuation: Callable[[int], str] | None, skipped: int = 0
+    ) -> None:
+        """noun: the unit of the input that becomes a record. continuation: the command, or the option, that continues
+        at a number. skipped: how many units before the first one are not sent."""
         self._noun = noun
         self._continuation = continuation
         self._printing = printing
@@ -55,8 +57,7 @@ class Deliveries:
         """Ranges of lines that were not acknowledged, as [first, last], in the order of their failure."""
         self._error: tuple[int, ClientError] | None = None
         self._acknowledged = 0
-        self._read = 0
-        self._committed = 0
+        self._skipped = self._read = self._committed = skipped
 
     def send_line(self, producer: Producer, number: int, line: RecordLine) -> None:
         """Give a record to the producer. Raises ClientError: this record's failure, or that of an earlier one."""
@@ -95,6 +96,20 @@ class Deliveries:
         """Note that all lines that were read are in committed transactions."""
         self._committed = self._read
 
+    def written_count(self, *, transactional: bool) -> int:
+        """How many are written, in transactions that are committed; call it when nothing is in flight."""
+        return self._committed - self._skipped if transactional else self._acknowledged
+
+    def interruption_text(self, *, transactional: bool) -> str:
+        """The sentence after Ctrl-C; call it when nothing is in flight."""
+        missing = [] if transactional else self._missing_ranges(self._read + 1)
+        # The last one that was read may have been interrupted before the producer had it.
+        if not missing and self._acknowledged < self._read - self._skipped:
+            missing = [[self._read, self._read]]
+        first = self._committed + 1 if transactional else (missing[0][0] if missing else self._read + 1)
+        written = self.written_count(transactional=transactional)
+        return self._outcome_text(written, missing, first, transactional=transactional)
+
     def as_failure(self, error: Exception, *, transactional: bool) -> CommandFailed:
         """The error that ends the import; call it when nothing is in flight."""
         from ottla.cli.explain import exit_code, explain_error
@@ -112,7 +127,7 @@ class Deliveries:
         # failed one may have been acknowledged: the user needs the exact ranges that were not.
         missing = [] if transactional else self._missing_ranges(number)
         first = self._committed + 1 if transactional else (missing[0][0] if missing else number)
-        written = self._committed if transactional else self._acknowledged
+        written = self.written_count(transactional=transactional)
         return CommandFailed(
             f"{cause}. {self._outcome_text(written, missing, first, transactional=transactional)}",
             exit_code=exit_code(error) or 1,
@@ -165,12 +180,13 @@ class Deliveries:
         done = f"{written:,} {noun}s are written" if written != 1 else f"1 {noun} is written"
         if transactional:
             done += " and committed; the open transaction was aborted"
-        if len(missing) > 1:
+        # Of later ones some are written, in other partitions: to continue at the first missing one repeats them.
+        if len(missing) > 1 or (missing and missing[-1][1] < self._read):
             named = ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in missing[:_RANGES_SHOWN])
             more = ", …" if len(missing) > _RANGES_SHOWN else ""
             return (
-                f"{done}; not acknowledged: {noun}s {named}{more}, and no {noun} after {missing[-1][1]} was read. "
+                f"{done}; not acknowledged: {noun}s {named}{more}, and no {noun} after {self._read} was read. "
                 f"Correct the cause, then write only those {noun}s"
             )
-        command = f": {self._continuation}{first}" if self._continuation else ""
+        command = f": {self._continuation(first)}" if self._continuation else ""
         return f"{done}. Correct the cause, then continue with the input from {noun} {first} on{command}"

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from keyword import iskeyword
 from typing import Any, Final, NoReturn
 
 import click
@@ -45,7 +46,8 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, _ = self.lazy[cmd_name]
-        command = getattr(import_module(f"ottla.cli.commands.{module}"), cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        command = getattr(import_module(f"ottla.cli.commands.{module}"), f"{name}_" if iskeyword(name) else name)
         assert isinstance(command, click.Command)
         return command
 
@@ -148,6 +150,8 @@ _COMMANDS: Final = {
     "produce": ("records.produce", "Write lines from standard input, or JSON, to a topic."),
     "consume": ("records.consume", "Read records from a topic."),
     "copy": ("records.copy", "Copy a topic to another one, also of another cluster."),
+    "export": ("records.record_files", "Write a topic to a file: JSON lines, CSV or Parquet."),
+    "import": ("records.record_files", "Write the records of such a file to a topic."),
     "retry": ("retry", "Re-deliver failed records when their retry is due."),
     "dlq": ("dlq", "Show dead letters, send them back, or delete them."),
     "offsets": ("records.offsets", "Show offsets of partitions, by position or by time."),

@@ -57,7 +57,7 @@ class RangeReading:
         where = [tp for name in names for tp in self._consumer.partitions_for_topic(name)]
         if chosen:
             where = [TopicPartition(name, number) for name in names for number in dict.fromkeys(chosen)]
-        offsets = _Offsets(self._consumer, where)
+        offsets = PartitionOffsets(self._consumer, where)
         first = {each: offsets.resolve_bound(bounds.first, each) for each in where}
         last = bounds.until or (END if exit_at_end else None)
         self._until = {each: None if last is None else offsets.resolve_bound(last, each) for each in where}
@@ -112,7 +112,7 @@ class RangeReading:
             self._consumer.assign(self._until)
 
 
-class _Offsets:
+class PartitionOffsets:
     """Resolves bounds with the starts, ends and timestamps of partitions."""
 
     def __init__(self, consumer: Consumer, where: Sequence[TopicPartition]) -> None:

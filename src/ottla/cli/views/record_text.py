@@ -86,7 +86,7 @@ def bytes_from_json(value: Parsed, field: str) -> bytes | None:
             return value.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(f"{field} holds half of a surrogate pair, which is no text") from error
-    if isinstance(value, _Object) and [name for name, _ in value.pairs] == [_BASE64]:
+    if isinstance(value, _Object) and _is_base64(value):
         return _from_base64(value.pairs[0][1], field)
     try:
         return _compact_json(value).encode("utf-8")
@@ -121,6 +121,8 @@ class _Object:
 
 
 Parsed = str | bool | None | _Number | _Object | list["Parsed"]
+ReadBytes = Callable[[Parsed, str], "bytes | None"]
+"""From a JSON value, and the name of its field, to bytes."""
 
 
 def _refuse_constant(name: str) -> Parsed:
@@ -145,6 +147,35 @@ def _compact_json(value: Parsed) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def compact_json(content: bytes) -> str:
+    """The document that the bytes are, without the spaces between its parts. Raises ValueError if it is not one, and
+    for null and `{"base64": …}`, which mean no value and other bytes where a record is JSON.
+    """
+    try:
+        parsed = _parse(content.decode("utf-8"))
+        text = _compact_json(parsed)
+        text.encode("utf-8")  # an escape may be half of a surrogate pair
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if parsed is None or _is_base64(parsed):
+        raise ValueError(f"{text} has another meaning in a record")
+    return text
+
+
+def document_from_json(value: Parsed, field: str) -> bytes | None:
+    """Inverse of `compact_json`: the text of any document, also of a string. Raises ValueError, naming `field`."""
+    if value is None or _is_base64(value):
+        return bytes_from_json(value, field)
+    try:
+        return _compact_json(value).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{field} holds half of a surrogate pair, which is no text") from error
+
+
+def _is_base64(value: Parsed) -> bool:
+    return isinstance(value, _Object) and [name for name, _ in value.pairs] == [_BASE64]
+
+
 def _from_base64(text: Parsed, field: str) -> bytes:
     try:
         if isinstance(text, str) and not isinstance(text, _Number):
@@ -154,17 +185,22 @@ def _from_base64(text: Parsed, field: str) -> bytes:
     raise ValueError(f"{field} is not valid base64")
 
 
-def from_json(line: bytes) -> RecordLine:
-    """The record in a line of JSON; `offset` is ignored. Raises ValueError, also for an unknown field."""
+def from_json(
+    line: bytes, read_key: ReadBytes = bytes_from_json, read_value: ReadBytes = bytes_from_json
+) -> RecordLine:
+    """The record in a line of JSON; `offset` is ignored. Raises ValueError, also for an unknown field.
+
+    read_key, read_value: the bytes of these fields.
+    """
     try:
-        return _record_of(_parse(line.decode("utf-8")))
+        return _record_of(_parse(line.decode("utf-8")), read_key, read_value)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
 
 
-def _record_of(parsed: Parsed) -> RecordLine:
+def _record_of(parsed: Parsed, read_key: ReadBytes, read_value: ReadBytes) -> RecordLine:
     if not isinstance(parsed, _Object):
         raise ValueError("it is not a JSON object")
     document = parsed.unique_fields(_FIELDS, "the record")
@@ -172,8 +208,8 @@ def _record_of(parsed: Parsed) -> RecordLine:
         _text_field(document, "topic"),
         _number_field(document, "partition", 2**31 - 1),
         _number_field(document, "timestamp", 2**63 - 1),
-        bytes_from_json(document.get("key"), "key"),
-        bytes_from_json(document.get("value"), "value"),
+        read_key(document.get("key"), "key"),
+        read_value(document.get("value"), "value"),
         _parse_headers(document.get("headers")),
     )
 
@@ -196,6 +232,14 @@ def _number_field(document: Mapping[str, Parsed], field: str, largest: int) -> i
     return number
 
 
+def headers_from_json(text: str) -> Headers:
+    """The headers in a JSON document: a list, or an object of names and values. Raises ValueError."""
+    try:
+        return _parse_headers(_parse(text))
+    except RecursionError:
+        raise ValueError("the headers are nested too deeply") from None
+
+
 def _parse_headers(value: Parsed) -> Headers:
     """`[{"key": …, "value": …}]`, or the shorter `{"key": value}`."""
     if value is None:
@@ -213,7 +257,7 @@ def _parse_headers(value: Parsed) -> Headers:
 
 
 def _header_key(value: Parsed) -> str | None:
-    if isinstance(value, _Object) and [name for name, _ in value.pairs] == [_BASE64]:
+    if isinstance(value, _Object) and _is_base64(value):
         return decode_text(_from_base64(value.pairs[0][1], "a header's key"))
     return value if isinstance(value, str) and not isinstance(value, _Number) else None
 

@@ -69,10 +69,7 @@ def _is_paused(stream: BinaryIO) -> bool:
 
 
 if TYPE_CHECKING:
-    from ottla.cli.deliveries import Deliveries
-    from ottla.cli.views.progress import Progress
     from ottla.cli.views.record_text import RecordLine
-    from ottla.client import Producer
 
 _BATCH_BYTES = 131_072
 """Larger than Kafka's batch.size, as throughput matters for a pipe, not latency; -X batch.size=… changes it."""
@@ -185,17 +182,27 @@ def produce(
 def _run_import(choice: _Choice, settings: ClientSettings, per_transaction: int | None, *, printing: bool) -> None:
     from ottla.cli.deliveries import Deliveries
     from ottla.cli.failure import BadLine
+    from ottla.cli.files.sending import send_in_transactions, send_records
     from ottla.cli.views.progress import Progress
     from ottla.client import ClientError
 
-    continuation = "tail -n +" if not choice.files else ""
+    continuation = None if choice.files else "tail -n +{}".format
     deliveries = Deliveries(printing=printing, noun=choice.noun, continuation=continuation)
     defaults: ClientSettings = {"batch.size": _BATCH_BYTES, "allow.auto.create.topics": True}
     with make_producer(defaults, settings) as producer, Progress("written") as progress:
         transactional = bool(producer.config.transactional_id)
-        write = _write_in_transactions if transactional else _write_all
+
+        def on_pause() -> None:
+            if not transactional:  # whose records are settled when it is committed
+                producer.flush()
+                deliveries.settle_runs()
+
+        records = _read_records(choice, producer.config.client.max_request_size, on_pause)
         try:
-            write(producer, choice, deliveries, progress, per_transaction)
+            if transactional:
+                send_in_transactions(producer, records, deliveries, progress, per_transaction)
+            else:
+                send_records(producer, records, deliveries, progress)
         # 1. Ctrl-C: wait a moment for records in flight, and report nothing. 2. A failure: close first, because only
         #    then the outcome of every accepted record is known, which the message reports.
         except KeyboardInterrupt:
@@ -204,40 +211,6 @@ def _run_import(choice: _Choice, settings: ClientSettings, per_transaction: int 
         except (ClientError, BadLine) as error:
             producer.close()
             raise deliveries.as_failure(error, transactional=transactional) from error
-
-
-def _write_all(producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, _: int | None) -> None:
-    def on_pause() -> None:
-        producer.flush()
-        deliveries.settle_runs()
-
-    for number, line in _read_records(choice, producer.config.client.max_request_size, on_pause):
-        deliveries.send_line(producer, number, line)
-        progress.add_progress(1, len(line.value or b""))
-    on_pause()
-
-
-def _write_in_transactions(
-    producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, per_transaction: int | None
-) -> None:
-    """Write in transactions; a bad line or a failed record aborts the open one."""
-    lines = _read_records(choice, producer.config.client.max_request_size, lambda: None)
-    producer.init_transactions()
-    more = True
-    # The last transaction may be empty: whether there is another line is known only after it was begun.
-    while more:
-        with producer.transaction():
-            more = False
-            for count, (number, line) in enumerate(lines, 1):
-                deliveries.send_line(producer, number, line)
-                progress.add_progress(1, len(line.value or b""))
-                if count == per_transaction:
-                    more = True
-                    break
-            producer.flush()
-            deliveries.raise_failure()
-        deliveries.mark_committed()
-        deliveries.settle_runs()
 
 
 def _read_records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[tuple[int, RecordLine]]:
