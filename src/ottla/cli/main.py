@@ -134,6 +134,7 @@ _COMMANDS: Final = {
     "group": ("group", "Show consumer groups and their lag, and change their offsets."),
     "txn": ("txn", "Show transactions, and end those that hang."),
     "cluster": ("cluster.cluster", "Show the state and the health of a cluster."),
+    "top": ("cluster.top", "Watch rates of topics, hot partitions and lag of groups."),
     "doctor": ("cluster.doctor", "Find what is wrong with settings, addresses and the cluster."),
     "api-versions": ("cluster.api_versions", "Show the versions of each API that brokers serve."),
     "diff": ("cluster.manifest", "Compare a cluster with a file that describes it."),
