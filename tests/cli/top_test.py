@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import Ottla
 
 from ottla.cli.main import cli
+from ottla.cli.views import samples
 from ottla.cli.views.rates import (
     GroupRate,
     Sample,
@@ -156,3 +157,14 @@ def test_the_command(ottla: Ottla) -> None:
     assert ottla(*words).stdout.splitlines()[0].startswith("TOPIC")
     assert ottla("top", "topless", "--once").exit_code == 3
     assert ottla(*words, "--metrics", "file:///etc/passwd").exit_code == 2
+
+
+def test_a_page_without_an_end(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parse_counters(samples.read_page(page))
+    monkeypatch.setattr(samples, "_METRICS_BYTES", len(PAGE) - 1)
+    with pytest.raises(OSError, match="longer than"):
+        samples.read_page(page)
+    monkeypatch.undo()
+    monkeypatch.setattr(samples, "_PAGE_S", -1.0)
+    with pytest.raises(TimeoutError, match="did not end"):
+        samples.read_page(page)

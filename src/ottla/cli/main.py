@@ -136,6 +136,7 @@ _COMMANDS: Final = {
     "cluster": ("cluster.cluster", "Show the state and the health of a cluster."),
     "top": ("cluster.top", "Watch rates of topics, hot partitions and lag of groups."),
     "doctor": ("cluster.doctor", "Find what is wrong with settings, addresses and the cluster."),
+    "support-bundle": ("cluster.support_bundle", "Write one file with what a bug report needs, without secrets."),
     "api-versions": ("cluster.api_versions", "Show the versions of each API that brokers serve."),
     "diff": ("cluster.manifest", "Compare a cluster with a file that describes it."),
     "apply": ("cluster.manifest", "Make a cluster what a file describes."),

@@ -21,6 +21,8 @@ from ottla.types import TopicPartition
 
 T = TypeVar("T")
 _METRICS_S: Final = 5.0
+_PAGE_S: Final = 30.0
+_CHUNK: Final = 1 << 16
 _METRICS_BYTES: Final = 32 << 20
 _GROUPS: Final = 100
 """More groups than these are only read when they are named."""
@@ -118,9 +120,17 @@ class Sampler:
 
 
 def read_page(address: str) -> str:
-    """The text of a page of metrics, of at most 32 MiB. Raises OSError, ValueError."""
+    """The text of a page of metrics, of at most 32 MiB that come within 30 s. Raises OSError."""
+    end = time.monotonic() + _PAGE_S
+    parts: list[bytes] = []
+    size = 0
     with urlopen(Request(address), timeout=_METRICS_S) as answer:  # noqa: S310  # the scheme was checked
-        content: bytes = answer.read(_METRICS_BYTES + 1)
-    if len(content) > _METRICS_BYTES:
-        raise ValueError(f"it is longer than {_METRICS_BYTES} bytes")
-    return content.decode("utf-8", "replace")
+        while part := answer.read1(_CHUNK):
+            parts.append(part)
+            size += len(part)
+            if size > _METRICS_BYTES:
+                raise OSError(f"it is longer than {_METRICS_BYTES} bytes")
+            # A server that sends a byte now and then never runs into the timeout of a read.
+            if time.monotonic() > end:
+                raise TimeoutError(f"it did not end within {_PAGE_S:g} s")
+    return b"".join(parts).decode("utf-8", "replace")
