@@ -108,6 +108,11 @@ def test_a_cell_gives_its_bytes_back_or_is_none(name: str, content: bytes) -> No
         assert json.loads(shown) == json.loads(content)
 
 
+def test_a_float_whose_bits_its_text_does_not_have_is_no_text() -> None:
+    show = show_cell("float32")
+    assert (show(bytes.fromhex("7fc00001")), show(bytes.fromhex("7fc00000")), show(b"\0")) == (None, "nan", None)
+
+
 def test_documents_that_json_lines_would_read_otherwise_are_base64(tmp_path: Path) -> None:
     contents = [b"null", b'{"base64":"AA=="}', b'"text"', b'{ "a" : 1.10 }', b"\xff", b'"\\ud800"', b"[" * 100_000]
     records = [(0, DecodedRecord(at, 0, None, content, ())) for at, content in enumerate(contents)]
