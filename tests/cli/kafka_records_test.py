@@ -120,3 +120,17 @@ def test_a_copy_to_and_from_kafka(kafka: str, brokers: str) -> None:
     texts = [ottla(kafka, "consume", name, "-e", "-f", "%p %s %T\n").stdout for name in ("carried", "carried-back")]
     assert sorted(texts[0].splitlines()) == sorted(texts[1].splitlines())
     assert len(texts[0].splitlines()) == 20
+
+
+def test_records_in_files_and_what_is_seen_of_them(kafka: str, tmp_path: Path) -> None:
+    make_topic(kafka, "in-files")
+    ottla(kafka, "topic", "create", "from-files", "-p", "2")
+    for name in ("a.parquet", "b.csv"):
+        ottla(kafka, "export", "in-files", str(tmp_path / name), "--to", "+5")
+        ottla(kafka, "import", "from-files", str(tmp_path / name))
+    shown = ottla(kafka, "consume", "from-files", "-e", "-p", "1", "-f", "%s ").stdout
+    assert shown == "1 3 5 7 9 1 3 5 7 9 "
+    top = json.loads(ottla(kafka, "top", "from-files", "--once", "--interval", "0.1", "-o", "json").stdout)
+    assert [(each["partitions"], each["bytes_in_per_s"]) for each in top["topics"]] == [(2, 0.0)]
+    parts = json.loads(ottla(kafka, "support-bundle", str(tmp_path / "c.tar.gz"), "-o", "json").stdout)["parts"]
+    assert [each for each in parts if each["error"]] == []
