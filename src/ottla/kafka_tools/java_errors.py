@@ -55,6 +55,7 @@ _MESSAGES: Final = {
 
 def java_class(code: ErrorCode) -> str:
     """The class that Kafka's Java clients raise for an error code."""
+    # Nearly all classes are named as their codes: NOT_CONTROLLER is NotControllerException.
     regular = code.name.title().replace("_", "") + "Exception"
     return _PACKAGE + _IRREGULAR.get(code, regular)
 
@@ -70,6 +71,7 @@ def error_class(error: ClientError) -> str:
     """The class of Kafka's Java clients for an error."""
     if isinstance(error, RefusedError):
         return java_class(error.code)
+    # Kafka's admin client knows only that its time is over, whatever the reason is.
     if isinstance(error, (UnreachableError, DeadlineError, RequestTimeoutError)):
         return f"{_PACKAGE}TimeoutException"
     if isinstance(error, AuthenticationError):
@@ -89,6 +91,7 @@ def error_text(error: ClientError) -> str:
 def tool_error(error: ClientError, *, wrapped: bool = False) -> ToolError:
     """The error as a tool reports it. wrapped: as the cause of an ExecutionException."""
     message = error_message(error)
+    # The words that scripts look for when no broker answers; ours, with the reason, follow.
     if isinstance(error, UnreachableError):
         message = f"Timed out waiting for a node assignment. {message}"
     if wrapped:

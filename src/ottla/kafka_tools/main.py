@@ -51,6 +51,7 @@ def main(words: Sequence[str] | None = None) -> None:
     `kafka-topics.sh` is `kafka-topics`.
     """
     protect_streams()
+    # An installed script has the name of its tool; `python -m ottla.kafka_tools` is given it as the first word.
     name, *rest = words or [os.path.basename(sys.argv[0]), *sys.argv[1:]]
     name = name.removesuffix(".sh")
     if name not in TOOLS:
@@ -76,6 +77,7 @@ def load_tool(name: str) -> Tool:
 
 def run_tool(tool: Tool, words: Sequence[str]) -> int:
     """Run a tool with its words, print its failure, and return the exit code."""
+    # Imported here: a name that is not a tool, and the list of tools, need no client.
     from ottla.client.errors import ClientError
     from ottla.kafka_tools.java_errors import tool_error
 
@@ -92,6 +94,7 @@ def run_tool(tool: Tool, words: Sequence[str]) -> int:
         _print_failure(tool, error)
     except ClientError as error:
         _print_failure(tool, tool_error(error, wrapped=tool.wrap_refusals))
+    # Files that the options name. A broken pipe is for `main`, which ends without a message, as other programs do.
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
@@ -111,6 +114,7 @@ def _print_help(tool: Tool, options: Options, words: Sequence[str]) -> None:
 
         print(f"{KAFKA_VERSION} (Ottla {__version__})")
         raise _Done
+    # Kafka's tools print their list of options, and exit with 1, also when they are called without words.
     if options.has("help") or not words:
         raise WrongUsage(tool.purpose)
 

@@ -86,6 +86,7 @@ class Options(NamedTuple):
         try:
             number = int(text)
         except ValueError:
+            # Out of range, so that text and numbers that are too large get one message, as in Kafka's tools.
             number = 2**63
         if not -(2**63) <= number < 2**63 or "_" in text:
             raise ToolError(
@@ -127,12 +128,15 @@ def parse_words(options: Iterable[Option], words: Sequence[str]) -> Options:
     while at < len(words):
         word = words[at]
         at += 1
+        # As in joptsimple, which Kafka's tools parse with: after it there are only plain words.
         if word == "--":
             rest += words[at:]
             break
+        # A single dash is a word: many tools take it for standard input.
         if not word.startswith("-") or word == "-":
             rest.append(word)
             continue
+        # Kafka's tools take `-topic x`, `--topic x` and `--topic=x`.
         name, equals, attached = word.lstrip("-").partition("=")
         option = _known_option(known, name)
         found = given.setdefault(name, [])
@@ -140,6 +144,7 @@ def parse_words(options: Iterable[Option], words: Sequence[str]) -> Options:
             continue
         if equals:
             found.append(attached)
+        # A value may begin with a dash where one is required: `--to-offset -1`.
         elif option.takes is not Takes.MAYBE or _is_value(words[at : at + 1]):
             if at == len(words):
                 raise WrongWords(
@@ -164,6 +169,7 @@ def _known_option(known: Mapping[str, Option], name: str) -> Option:
     option = known.get(name)
     if option is None:
         raise WrongWords(f"{name} is not a recognized option", "joptsimple.UnrecognizedOptionException")
+    # Refused rather than ignored: a script that relies on it would go wrong later, without a word.
     if option.unfinished:
         raise WrongWords(
             f"--{name} is an option of Apache Kafka's tool that Ottla's does not have: {option.unfinished}"
@@ -202,6 +208,7 @@ def usage_text(options: Iterable[Option]) -> str:
     """The list of options, in two columns as Kafka's tools print it."""
     lines = [f"{'Option':<{_WIDTH}} Description", f"{'------':<{_WIDTH}} -----------"]
     for option in sorted(options, key=lambda each: each.name):
+        # The list names what works here.
         if option.unfinished:
             continue
         shown = f"--{option.name}" + {Takes.NOTHING: "", Takes.MAYBE: " [String]"}.get(option.takes, " <String>")

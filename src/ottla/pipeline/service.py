@@ -59,6 +59,7 @@ class PipelineService:
         make_supervision: Callable[[], Supervision] = Supervision,
         on_change: Callable[[ServedPipeline, float | None], None] | None = None,
     ) -> None:
+        # Two pipelines of one name would fence each other: their transactional ids are made of it.
         names = [each.name for each in pipelines]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise BadPipeline(
@@ -66,6 +67,7 @@ class PipelineService:
             )
         if not 1 <= len(pipelines) <= MAX_PIPELINES:
             raise BadPipeline(f"a service runs 1 to {MAX_PIPELINES} pipelines, not {len(pipelines)}")
+        # Such a query ends after what is there, which supervision would take for a failure.
         if "availableNow" in trigger_of(trigger):
             raise BadPipeline("a service runs until it is stopped: name an interval such as 5s as the trigger")
         self.pipelines = [ServedPipeline(each, make_supervision()) for each in pipelines]
@@ -99,6 +101,7 @@ class PipelineService:
 
         Returns when they have stopped. Idempotent.
         """
+        # Before the event: a thread that wakes reads the time at once.
         self._stop_s = timeout
         self._stopping.set()
         for thread in self._threads:
@@ -117,6 +120,7 @@ class PipelineService:
                 self._report(each, wait_s)
                 if wait_s is None:
                     return
+                # Not time.sleep: a stop ends the back-off.
                 self._stopping.wait(wait_s)
         state.on_stopped()
         self._report(each, None)
@@ -128,6 +132,7 @@ class PipelineService:
             each.supervision.on_running()
             self._report(each, None)
             batches = 0
+            # The steps are several queries: to wait for the end of one would miss that another one has failed.
             while not self._stopping.wait(_LOOK_S):
                 if not running.alive:
                     running.wait()  # raises the reason
@@ -135,6 +140,7 @@ class PipelineService:
                 batches = self._take_figures(each, running, batches)
             running.stop_after_batch(self._stop_s)
             self._take_figures(each, running, batches)
+        # Also after an error of one step: the other steps of the pipeline are still running.
         finally:
             running.stop()
 

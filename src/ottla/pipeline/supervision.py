@@ -65,6 +65,7 @@ class Supervision:
 
     def on_starting(self) -> None:
         """It is started, for the first time or again."""
+        # Only a start after a failure is a restart; the first one comes from STARTING.
         self.restarts += self.state is State.WAITING
         self.state = State.STARTING
 
@@ -74,6 +75,7 @@ class Supervision:
 
     def on_batch(self) -> None:
         """A step has finished a batch."""
+        # A finished batch is the proof that the cause is gone. A query that merely runs may fail at its first record.
         self.failures = 0
         self.reason = None
 
@@ -85,8 +87,10 @@ class Supervision:
         """It has failed. Seconds until the next start; None if it is given up. draw: a random number in [0, 1)."""
         self.reason = (str(error) or type(error).__name__)[:_REASON_CHARS]
         self.failures += 1
+        # 1. Another start would fail in the same way, or has failed so often that a person has to look.
         if is_permanent(error) or self.failures > self._max_restarts:
             self.state = State.FAILED
             return None
+        # 2. Later starts wait longer, each by another draw, so that pipelines of one cause do not start at one moment.
         self.state = State.WAITING
         return backoff_ms(FIRST_S * 1000, LONGEST_S * 1000, self.failures - 1, draw) / 1000

@@ -87,6 +87,7 @@ def _json_part(name: str, read: Callable[[], Json]) -> Part:
 
 def _about_document(given: ClientSettings) -> Json:
     """Versions, and the names of the client's settings: of their values only those that cannot be secret."""
+    # A list of what may be shown: a new setting is hidden until it is added here.
     shown = ("bootstrap.servers", "security.protocol", "client.id")
     return {
         "ottla": ottla.__version__,
@@ -147,6 +148,7 @@ def _config_documents(admin: Admin, resources: Sequence[Resource]) -> Json:
 
 def setting_value(entry: ConfigEntry) -> str | None:
     """The value of a setting, unless it may be a secret: by what the broker says, or by its name."""
+    # 1. Brokers mark passwords, but old ones and plug-ins not all. 2. A value may contain a secret within, as JAAS.
     if entry.sensitive or _SECRET.search(entry.name):
         return _HIDDEN
     return None if entry.value is None else hide_secrets(entry.value)
@@ -157,6 +159,7 @@ def _group_documents(groups: GroupAdmin, admin: Admin) -> Iterator[Json]:
     end = Deadline.after_ms(_PART_MS)
     yield {"count": len(listed), "errors": {str(node): str(error) for node, error in failed.items()}}
     for at, each in enumerate(listed[:_GROUPS]):
+        # Each group takes several requests, and a cluster may have thousands of them.
         if end.expired:
             yield {"left_out": len(listed) - at, "reason": f"after {_PART_MS // 1000} s no more groups were read"}
             return
@@ -175,6 +178,7 @@ def read_log_end(path: str) -> bytes:
         file.seek(max(0, size - _LOG_BYTES))
         content = file.read(_LOG_BYTES)
     if size > _LOG_BYTES:
+        # The first line is cut: the name of a password may be in the part that is missing, and its value in the rest.
         content = content.partition(b"\n")[2]
     return hide_secrets(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 

@@ -65,6 +65,7 @@ def run_configs(options: Options) -> None:
             else:
                 alter_entity(cluster, entities, added, deleted)
         except ClientError as error:
+            # Kafka prints the words as they are, with the password; logs keep them for long.
             line = _PASSWORD.sub("password=[hidden]", " ".join(options.line))
             print(f"Error while executing config command with args '{line}'", file=sys.stderr)
             raise ToolError(f"java.util.concurrent.ExecutionException: {error_text(error)}") from None
@@ -81,6 +82,7 @@ def _named_entities(options: Options, action: str) -> list[Entity]:
         raise ToolError("At least one entity type must be specified")
     for entity in entities:
         _check_entity(entity, action)
+    # A quota may belong to a client id of a user; no other setting has two owners.
     kinds = {entity.kind for entity in entities}
     if len(entities) > 1 and (kinds != {"users", "clients"} or len(entities) > 2):
         raise ToolError("Only 'users' and 'clients' entity types may be specified together")
@@ -142,6 +144,7 @@ def split_outside_brackets(text: str) -> Sequence[str]:
     """The parts between commas that are not inside of square brackets."""
     parts, depth, start = [], 0, 0
     for at, sign in enumerate(text):
+        # A bracket that closes nothing is a sign like others.
         depth += (sign == "[") - (sign == "]" and depth > 0)
         if sign == "," and not depth:
             parts.append(text[start:at])

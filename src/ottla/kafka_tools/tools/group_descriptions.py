@@ -74,8 +74,10 @@ def _offset_rows(cluster: Cluster, admin: GroupAdmin, group: GroupView) -> list[
     committed = admin.group_offsets(group.group_id)
     owners = {tp: member for member in group.members for tp in member.assignment}
     wanted = sorted({*committed, *owners})
+    # An offset may outlive its topic: such a partition has no end, and is shown nevertheless.
     known = {name for name, found in cluster.refresh({tp.topic for tp in wanted}).topics.items() if _is_known(found)}
     ends = Admin(cluster).list_offsets(dict.fromkeys((tp for tp in wanted if tp.topic in known), LATEST))
+    # As in Kafka's tool: partitions of members first, then those that have offsets and no member.
     owned = [_offset_row(group, tp, committed.get(tp), ends.get(tp), owners[tp]) for tp in wanted if tp in owners]
     return owned + [_offset_row(group, tp, committed[tp], ends.get(tp), None) for tp in wanted if tp not in owners]
 

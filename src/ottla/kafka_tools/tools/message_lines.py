@@ -103,6 +103,7 @@ class LineParser(NamedTuple):
                 raise ToolError(f"No header key separator found in pair '{shown}' on line number {number}", _EXCEPTION)
             if key == self.null_marker:
                 raise ToolError(f"Header keys should not be equal to the null marker on line {number}", _EXCEPTION)
+            # With ignore.error a pair without a separator is a key without a value.
             pairs.append((key.decode("utf-8", "replace"), self._marked(content) if found else None))
         return tuple(pairs)
 

@@ -45,6 +45,7 @@ def reset_offsets(cluster: Cluster, group: str, options: Options) -> None:
     admin, groups = Admin(cluster), GroupAdmin(cluster)
     state = _group_state(groups, group)
     plan: dict[TopicPartition, int] = {}
+    # Members would overwrite the offsets by their next commit. A group that does not exist yet may get offsets.
     if state in ("Empty", "Dead"):
         plan = _planned_offsets(admin, groups, group, options)
         if options.has("execute") and plan:
@@ -77,6 +78,7 @@ def topic_partitions(admin: Admin, words: Iterable[str]) -> tuple[list[TopicPart
     unknown: list[str] = []
     for word in words:
         name, colon, numbers = word.partition(":")
+        # Partitions that are named are not looked up: the brokers refuse those that do not exist.
         if colon:
             if not all(each.isdecimal() and int(each) < _HOST for each in numbers.split(",")):
                 raise ToolError(f'For input string: "{numbers}"', "java.lang.NumberFormatException")

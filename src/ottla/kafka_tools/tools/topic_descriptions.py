@@ -105,6 +105,7 @@ def _eligible_leaders(
         cursor = answer.next_cursor
         if cursor is None:
             return found
+        # Names are sorted, so that all topics before the cursor have been answered.
         request = DescribeTopicPartitionsRequest(
             topics=[each for each in request.topics if each.name >= cursor.topic_name],
             response_partition_limit=page,
@@ -128,6 +129,7 @@ def _topic_lines(topic: TopicView, facts: _Facts, shown: Shown) -> Iterator[str]
     if shown.partitions:
         min_isr = next((int(entry.value or 1) for entry in entries if entry.name == _MIN_ISR), 1)
         for part in topic.partitions.values():
+            # A filter leaves out the topic's own line, and shows the partitions alone.
             if not shown.topics and not _is_wanted(topic, part, facts, shown, min_isr):
                 continue
             yield _partition_line(topic.name, part, facts)

@@ -92,10 +92,12 @@ def _checked_action(options: Options) -> str:
 
 def _create_topics(options: Options, cluster: Cluster) -> None:
     name = options.value_of("topic")
+    # In metric names both are an underscore, so that `a.b` and `a_b` are one there.
     if "." in name or "_" in name:
         print(_COLLISION, flush=True)
     topic = _new_topic(options, name)
     error = Admin(cluster).create_topics([topic])[name]
+    # The request is sent even with --if-not-exists: a look before it would race with other clients.
     exists = isinstance(error, RefusedError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS
     if isinstance(error, ClientError):
         if not (exists and options.has("if-not-exists")):
@@ -143,6 +145,7 @@ def parse_assignment(text: str) -> dict[int, list[int]]:
                 "org.apache.kafka.tools.AdminCommandFailedException",
             )
         assignment[number] = replicas
+        # Kafka compares with the first partition, and so names the first that differs.
         if len(replicas) != len(assignment[0]):
             raise ToolError(
                 f"Partition {number} has different replication factor: {replicas}",
@@ -162,6 +165,7 @@ def _selected_topics(options: Options, cluster: Cluster, *, must_exist: bool = F
     if not options.has("topic"):
         return every
     text = options.value_of("topic")
+    # --topic is a regular expression for all actions but --create.
     names = set(matching_names(text, [topic.name for topic in every]))
     if must_exist and not names and not options.has("if-exists"):
         raise ToolError(f"Topic '{text}' does not exist as expected", _ARGUMENT)
@@ -203,6 +207,7 @@ def _alter_topics(options: Options, cluster: Cluster) -> None:
     added: Mapping[str, list[list[int]]] = {}
     if options.has("replica-assignment"):
         replicas = list(parse_assignment(options.value_of("replica-assignment")).values())
+        # As in Kafka, the option lists all partitions; those that exist keep their replicas.
         added = {topic.name: replicas[len(topic.partitions) :] for topic in topics}
     if topics:
         results = Admin(cluster).create_partitions({topic.name: total for topic in topics}, assignments=added)
