@@ -36,6 +36,8 @@ HEAD_BYTES: Final = 8192
 WAIT_S: Final = 5.0
 ANSWER_S: Final = 10.0
 """Time to make a page and for the client to read it: Prometheus' default time-out."""
+_ACCEPT_ROUNDS: Final = 10
+"""Rounds of the loop from the acceptance of a connection to the first step of its task are fewer."""
 LINGER_S: Final = 0.5
 PART_BYTES: Final = 64 * 1024
 """Most bytes of a page that are copied for one client at a time."""
@@ -131,6 +133,23 @@ class HttpServer:
         if self._server is not None:
             self._server.close()
 
+    async def end_clients(self) -> None:
+        """Stop listening, cancel all other tasks of the loop, and wait until the clients' sockets are closed."""
+        # A connection that was just accepted is served some rounds later. Until then nothing would close its socket,
+        # and asyncio cannot serve it any more when the server is closed.
+        if self._server is not None:
+            for sock in self._server.sockets:
+                self._loop.remove_reader(sock.fileno())
+        for _ in range(_ACCEPT_ROUNDS):
+            await asyncio.sleep(0)
+        self.stop_listening()
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            # A transport that was aborted closes its socket in the next round.
+            await asyncio.sleep(0)
+
     async def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.clients += 1
         # Above MAX_CLIENTS a client gets status 503; above twice as many it gets no answer, which would cost memory.
@@ -146,6 +165,8 @@ class HttpServer:
             await asyncio.wait_for(self._serve_client(reader, writer), self._wait_s + self._answer_s)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client has gone, is too slow, or sent no request: it gets no answer
+        except asyncio.CancelledError:
+            pass  # `end_clients` has done it; asyncio would log a task of a client that ends as cancelled
         finally:
             self.clients -= 1
             writer.transport.abort()  # all bytes were sent, or the client is too slow: release the memory now
@@ -247,10 +268,7 @@ class PageThread:
         """Serve no more; answers under way are dropped."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._server.stop_listening()
-        for task in asyncio.all_tasks(self._loop):
-            task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._server.end_clients())
         self._loop.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import http.client
 import json
 import socket
@@ -16,6 +17,7 @@ from ottla.http_pages import (
     MAX_CLIENTS,
     HttpServer,
     Page,
+    PageThread,
     SharedPage,
     metrics_page,
     parse_address,
@@ -178,3 +180,20 @@ def test_an_address_that_is_taken_or_none(port: int) -> None:
     loop.close()
     assert parse_address("[::1]:80") == ("::1", 80)
     assert BrokerConfig.from_properties({})[0].ottla_http_listener is None
+
+
+@pytest.mark.parametrize("request_head", [b"", b"GET /health HTTP/1.1\r\n\r\n"])
+def test_a_thread_that_stops_leaves_no_socket_of_a_client(request_head: bytes) -> None:
+    """One client has sent nothing yet, the other has its answer and does not close."""
+
+    async def health() -> Page:
+        return Page(200, "text/plain", b"ready")
+
+    for _ in range(3):
+        thread = PageThread({"/health": health}, "127.0.0.1:0")
+        with socket.create_connection(("127.0.0.1", thread.port)) as client:
+            client.sendall(request_head)
+            if request_head:
+                assert client.recv(4) == b"HTTP"
+            thread.stop()
+    gc.collect()  # a transport that is not closed warns here, and fails the test
