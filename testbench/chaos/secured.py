@@ -16,7 +16,11 @@ from testbench.ottla_node import OTTLA
 
 BROKER_USER, CLIENT_USER = "admin", "chaos"
 REAUTHENTICATION_MS: Final = 10_000
-"""Connections have to log in again within this time (connections.max.reauth.ms)."""
+"""Connections of brokers and of Java have to log in again within this time (connections.max.reauth.ms)."""
+_ONCE: Final = "SCRAM-SHA-256"
+"""The mechanism of librdkafka, whose connections log in once. When a connection is lost while librdkafka (2.16) logs in
+again, it fails the batches in flight for good, as if the password were wrong, and gives the later ones other sequence
+numbers: records are twice in the log, which no broker can prevent."""
 WAIT_S: Final = 120
 _MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
@@ -51,7 +55,8 @@ class SecurityFiles:
             "ssl.keystore.location": str(certificates / "broker.pem"),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(certificates / "ca.pem"),
-            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "sasl.enabled.mechanisms": f"SCRAM-SHA-512,{_ONCE}",
+            f"listener.name.sasl_ssl.{_ONCE.lower()}.connections.max.reauth.ms": "0",
             "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
             "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": login,
             "connections.max.reauth.ms": str(REAUTHENTICATION_MS),
@@ -68,7 +73,7 @@ class SecurityFiles:
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.directory / "certificates" / "ca.pem"),
-            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.mechanism": _ONCE,
             "sasl.username": user,
             "sasl.password": self._passwords[user],
         }

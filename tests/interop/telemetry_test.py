@@ -6,8 +6,10 @@ Zone: real.
 from __future__ import annotations
 
 import http.client
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from testbench.apache_kafka import tools
@@ -43,9 +45,28 @@ def wait_for(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def subscribe(broker, name: str, client_id: str) -> None:
+@contextmanager
+def watched(broker, client_id: str) -> Iterator[list[str]]:
+    """The lines of a client that pushes within the block: those of one that has ended are soon shown no more."""
+    lines: list[str] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            lines.extend(pushed(broker, client_id))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield lines
+    finally:
+        over.set()
+        watcher.join()
+
+
+def subscribe(broker, name: str, client_id: str, interval_ms: int = 100) -> None:
     run_tool(
-        broker, "4.4.0", "--alter", "--name", name, "--metrics", "*", "--interval", "100",
+        broker, "4.4.0", "--alter", "--name", name, "--metrics", "*", "--interval", str(interval_ms),
         "--match", f"client_id={client_id}",
     )  # fmt: skip
 
@@ -88,10 +109,10 @@ def test_librdkafka_pushes_its_metrics(broker) -> None:
 @pytest.mark.parametrize("version", ["4.4.0", "3.9.1"])
 def test_java_pushes_its_metrics(broker, version: str) -> None:
     client_id = f"java-{version}"
-    subscribe(broker, client_id, client_id)
+    subscribe(broker, client_id, client_id, 1_000)
     properties = ("--producer-props", f"bootstrap.servers={broker.bootstrap}", f"client.id={client_id}")
     sizes = ("--topic", "telemetry", "--num-records", "300", "--record-size", "100", "--throughput", "100")
-    done = tools.run(version, "kafka-producer-perf-test", *sizes, *properties)
+    with watched(broker, client_id) as lines:
+        done = tools.run(version, "kafka-producer-perf-test", *sizes, *properties)
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = pushed(broker, client_id)
     assert any('metric="org.apache.kafka.producer.' in line for line in lines), lines
