@@ -205,9 +205,10 @@ class Cluster:
 
         `before`: the image when the names were read. Topics that came since are not among the names, and stay.
         """
-        topics = self.image.topics
         gone = tuple(
-            name for name, topic in before.topics.items() if name not in names and topics.get(name) in (None, topic)
+            name
+            for name, topic in self.image.topics.items()
+            if name not in names and name in before.topics and before.topics[name].topic_id == topic.topic_id
         )
         for name in gone:
             self._overrides.pop(name, None)
