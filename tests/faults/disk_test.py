@@ -7,7 +7,7 @@ from testbench.clients import Confluent, Record
 from testbench.load import Load, check
 from testbench.ottla_node import OttlaNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop]
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop, pytest.mark.disk]
 
 RECORDS = [Record(b"%d" % number, b"v" * 1_000) for number in range(100)]
 

@@ -10,7 +10,7 @@ from testbench.disk import Volume
 from testbench.load import Load, check, number_of
 from testbench.ottla_node import OttlaNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop]
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop, pytest.mark.disk]
 
 KINDS = ("ext4", "xfs")
 
