@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from ottla.lazy_imports import names_on_demand
 
 if TYPE_CHECKING:
+    from ottla.pipeline.checkpoint_changes import CheckpointChange
     from ottla.pipeline.errors import BadOutput, BadPipeline, NullField, Poison, RecordTooLarge, StepFailed
     from ottla.pipeline.functions import Out, Record, map_batches, map_rows
     from ottla.pipeline.pipeline import Pipeline, PipelinePlan, Running, StepPlan
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.status import StepStatus
 
 _HOMES: Final = {
+    "ottla.pipeline.checkpoint_changes": "CheckpointChange",
     "ottla.pipeline.errors": "BadOutput BadPipeline NullField Poison RecordTooLarge StepFailed",
     "ottla.pipeline.functions": "Out Record map_batches map_rows",
     "ottla.pipeline.pipeline": "Pipeline PipelinePlan Running StepPlan",
@@ -27,6 +29,7 @@ _HOMES: Final = {
 __all__ = [
     "BadOutput",
     "BadPipeline",
+    "CheckpointChange",
     "NullField",
     "Out",
     "Pipeline",

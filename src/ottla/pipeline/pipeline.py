@@ -21,6 +21,7 @@ from ottla.client.metadata import TopicView
 from ottla.client.settings import ClientConfig
 from ottla.errors import ErrorCode
 from ottla.pipeline import queries
+from ottla.pipeline.checkpoint_changes import CheckpointChange, explain_checkpoint
 from ottla.pipeline.errors import BadPipeline, StepFailed
 from ottla.pipeline.functions import BatchFunction, RowFunction
 from ottla.pipeline.options import StepOptions
@@ -156,6 +157,8 @@ class PipelinePlan(NamedTuple):
     name: str
     steps: list[StepPlan]
     topics: list[TopicPlan]
+    checkpoint: Sequence[CheckpointChange] = ()
+    """How the steps continue over the checkpoint, if one was named."""
 
 
 class Pipeline:
@@ -250,20 +253,20 @@ class Pipeline:
         check_steps(found._steps)
         return found
 
-    def plan(self, spark: Any = None) -> PipelinePlan:
+    def plan(self, spark: Any = None, checkpoint: str | None = None) -> PipelinePlan:
         """The plan of a run: steps and topics; with a session also the scope of each step. Changes nothing.
 
-        Raises BadPipeline, ClientError.
+        checkpoint: that of the run: how each step continues over it, and what would be refused.
+        Raises BadPipeline, BadCheckpoint, ClientError.
         """
         check_steps(self._steps)
         with self.cluster() as cluster:
             topics = plan_topics(cluster, topics_of(self._steps))
-        return PipelinePlan(self.name, [self._plan_step(spark, step) for step in sort_steps(self._steps)], topics)
-
-    def _plan_step(self, spark: Any, step: Step) -> StepPlan:
-        scope = self.query(spark, step).scope if spark is not None else _scope_without_plan(step)
-        retries, dead = dict(step.retry_topics), step.dead_topics
-        return StepPlan(step.name, step.sources, step.to, retries, dead, scope.mode, scope.reason, scope.offsets)
+        steps = sort_steps(self._steps)
+        planned = {} if spark is None else {step.name: self.query(spark, step) for step in steps}
+        frames = {name: each.made for name, each in planned.items()}
+        changes = explain_checkpoint(steps, checkpoint, spark, frames) if checkpoint else []
+        return PipelinePlan(self.name, [_step_plan(step, planned.get(step.name)) for step in steps], topics, changes)
 
     def query(self, spark: Any, step: Step) -> queries.Planned:
         """A step's query, not started. Raises BadPipeline; StepFailed for errors of Spark."""
@@ -335,6 +338,12 @@ class Pipeline:
         session = spark if spark is not None else _get_session()
         planned = [self.query(session, step) for step in sort_steps(self._steps)]
         return Running(self, planned, checkpoint, trigger)
+
+
+def _step_plan(step: Step, planned: queries.Planned | None) -> StepPlan:
+    scope = planned.scope if planned is not None else _scope_without_plan(step)
+    retries, dead = dict(step.retry_topics), step.dead_topics
+    return StepPlan(step.name, step.sources, step.to, retries, dead, scope.mode, scope.reason, scope.offsets)
 
 
 def _scope_without_plan(step: Step) -> Scope:

@@ -47,6 +47,8 @@ class Planned(NamedTuple):
     scope: Scope
     group: str
     """The consumer group of its source."""
+    made: Any
+    """The DataFrame of the function, or the source's for a function of rows."""
 
 
 def source_options(step: Step, group: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -97,7 +99,9 @@ def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -
     counts = {"rows_out": ~topic.isin([*retry, *dead]), "retries": topic.isin(retry), "dead": topic.isin(dead)}
     frame = frame.observe(METRICS, *(F.count_if(counts[name]).alias(name) for name in COUNTED))
     # A whole batch is one transaction, and so the work of one task.
-    return Planned(step, frame.repartition(1) if scope.mode == "batch" else frame, scope, options["kafka.group.id"])
+    return Planned(
+        step, frame.repartition(1) if scope.mode == "batch" else frame, scope, options["kafka.group.id"], made
+    )
 
 
 def _choose_scope(step: Step, made: Any) -> Scope:

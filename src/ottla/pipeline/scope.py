@@ -7,7 +7,8 @@ Spark may distribute them differently the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 NARROW: Final = frozenset(
@@ -99,3 +100,36 @@ def _plan_nodes(plan: Any) -> Iterator[str]:
     children = plan.children()
     for number in range(children.size()):
         yield from _plan_nodes(children.apply(number))
+
+
+STATEFUL: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Aggregate": "Aggregate",
+        "Distinct": "Aggregate",
+        "Deduplicate": "Deduplicate",
+        "DeduplicateWithinWatermark": "DeduplicateWithinWatermark",
+        "GlobalLimit": "GlobalLimit",
+        "Join": "Join",
+    }
+)
+"""Nodes that keep state over a stream, and the node that each stands for."""
+
+
+def stateful_nodes(frame: Any) -> tuple[str, ...] | None:
+    """The nodes of a streaming DataFrame's plan that keep state; None if the plan is not seen, or has others."""
+    if getattr(frame, "_jdf", None) is None:
+        return None
+    nodes = list(_streaming_nodes(frame._jdf.queryExecution().analyzed()))
+    if any("WithState" in name for name in nodes):
+        return None
+    return tuple(STATEFUL[name] for name in nodes if name in STATEFUL)
+
+
+def _streaming_nodes(plan: Any) -> Iterator[str]:
+    """The names of nodes of a stream; of joins those whose two sides are streams."""
+    children = [plan.children().apply(number) for number in range(plan.children().size())]
+    streams = [each for each in children if each.isStreaming()]
+    if streams and (len(streams) > 1 or str(plan.nodeName()) != "Join"):
+        yield str(plan.nodeName())
+    for each in streams:
+        yield from _streaming_nodes(each)

@@ -116,12 +116,13 @@ def _raise_interrupt(*_: object) -> None:
 def explain_errors() -> Iterator[None]:
     """Turn errors of pipelines into click's."""
     from ottla.pipeline.errors import BadPipeline, StepFailed
+    from ottla.spark.errors import BadCheckpoint
 
     try:
         yield
     except BadPipeline as error:
         raise click.UsageError(str(error)) from error
-    except StepFailed as error:
+    except (BadCheckpoint, StepFailed) as error:
         raise click.ClickException(str(error)) from error
 
 

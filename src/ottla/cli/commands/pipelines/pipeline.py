@@ -81,7 +81,12 @@ def status(name: str, output: str) -> None:
 @pipeline.command()
 @click.argument("name", metavar="FILE[:NAME]")
 @run_options("available_now", required=False)
-@click.option("--dry-run", is_flag=True, help="Show the steps and the topics that would be created; change nothing.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Show the steps and the topics that would be created; change nothing. "
+    "With --checkpoint: also how each step continues over it. Exit code 1 if a run would be refused.",
+)
 @output_option("table", "json")
 @common_options
 def run(name: str, dry_run: bool, options: RunOptions, output: str) -> None:
@@ -92,19 +97,30 @@ def run(name: str, dry_run: bool, options: RunOptions, output: str) -> None:
     """
     with explain_errors():
         chosen, module = load_pipeline(name)
-        if dry_run:
-            _show_plan(chosen.plan(), output)
+        if dry_run and options.checkpoint is None:
+            show_plan(chosen.plan(), output)
             return
         place, quiet = options.required_checkpoint, option_value("quiet", False)
         with spark_session([module], options) as spark:
-            found = chosen.run(place, options.trigger, spark=spark.get_session(), progress=not quiet)
-    _show_progress(chosen.name, found, output)
+            if dry_run:
+                plan = chosen.plan(spark.get_session(), place)
+            else:
+                found = chosen.run(place, options.trigger, spark=spark.get_session(), progress=not quiet)
+    if not dry_run:
+        _show_progress(chosen.name, found, output)
+        return
+    show_plan(plan, output)
+    if any(each.effect == "refused" for each in plan.checkpoint):
+        raise click.exceptions.Exit(1)
 
 
-def _show_plan(plan: PipelinePlan, output: str) -> None:
+def show_plan(plan: PipelinePlan, output: str) -> None:
+    """Print the plan of a run."""
     if output == "json":
         steps: list[Json] = [{**each._asdict(), "retries": dict(each.retries)} for each in plan.steps]
-        write_json({"pipeline": plan.name, "steps": steps, "topics": [each._asdict() for each in plan.topics]})
+        topics: list[Json] = [each._asdict() for each in plan.topics]
+        checkpoint: list[Json] = [each._asdict() for each in plan.checkpoint]
+        write_json({"pipeline": plan.name, "steps": steps, "topics": topics, "checkpoint": checkpoint})
         return
     rows = [
         (each.step, ",".join(each.reads), each.writes,
@@ -113,8 +129,11 @@ def _show_plan(plan: PipelinePlan, output: str) -> None:
     ]  # fmt: skip
     write_table(("STEP", "READS", "WRITES", "RETRIES", "DEAD LETTERS", "EXACTLY ONCE BY"), rows)
     write_line("")
-    topics = [(each.name, each.role, each.partitions, "is there" if each.exists else "made") for each in plan.topics]
-    write_table(("TOPIC", "ROLE", "PARTITIONS", "STATE"), topics)
+    needed = [(each.name, each.role, each.partitions, "is there" if each.exists else "made") for each in plan.topics]
+    write_table(("TOPIC", "ROLE", "PARTITIONS", "STATE"), needed)
+    if plan.checkpoint:
+        write_line("")
+        write_table(("STEP", "CHECKPOINT", "REASON"), plan.checkpoint)
 
 
 def _retry_text(topic: str, delay_ms: int) -> str:
