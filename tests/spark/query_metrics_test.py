@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode, Tracer
 
 from ottla.metrics import Registry
-from ottla.spark import QueryMetrics
+from ottla.spark import QueryMetrics, QuerySpans
 from ottla.spark.monitoring.query_figures import MAX_QUERIES, MAX_TOPICS, QueryTable, add_query_metrics
 
 
@@ -89,6 +93,56 @@ def test_numbers_of_queries_and_topics_are_bounded() -> None:
     assert 'topic="t149"} 149' in text
 
 
+def tracer_of(exporter: InMemorySpanExporter) -> Tracer:
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider.get_tracer("tests")
+
+
+class Event:
+    """An event of Spark's listener."""
+
+    def __init__(self, document: Any = None, exception: str | None = None, run: str = "r") -> None:
+        self.id, self.runId, self.name, self.exception = "i", run, "q", exception
+        self.progress = self
+        self.json = json.dumps(document)
+
+
+def test_a_batch_is_a_span_with_its_times_and_an_idle_trigger_is_none() -> None:
+    exporter = InMemorySpanExporter()
+    spans = QuerySpans(tracer_of(exporter))
+    start = {"id": "i", "runId": "r", "name": "q", "timestamp": "2026-01-31T10:00:00.123Z"}
+    spans.on_started(Event())
+    spans.on_progress(Event({**start, **progress(3, durationMs={"latestOffset": 3})}))
+    spans.on_progress(Event({**start, **progress(4)}))
+    others = [{"endOffset": end} for end in (17, "[]", "{", {"a": 1}, {"b": {"0": 1}}, '{"a": {"0": 1}, "$plan": {}}')]
+    spans.on_progress(Event({**start, **progress(5, sources=others)}))
+    spans.on_terminated(Event(exception="x" * 9_999))
+    spans.on_terminated(Event())
+    one, several, failed = exporter.get_finished_spans()
+    assert (one.name, several.name, failed.name) == ("process a", "process q", "q failed")
+    assert (one.start_time, one.end_time) == (1_769_853_600_123_000_000, 1_769_853_601_623_000_000)
+    assert dict(one.attributes or {}) == {
+        "messaging.system": "kafka", "messaging.operation.type": "process", "messaging.destination.name": "a",
+        "messaging.batch.message_count": 5, "spark.query.name": "q", "spark.query.id": "i", "spark.query.run_id": "r",
+        "spark.batch.id": 4, "spark.batch.duration_ms.addBatch": 900, "spark.batch.duration_ms.triggerExecution": 1500,
+    }  # fmt: skip
+    assert (several.attributes or {})["spark.batch.topics"] == ("a", "b")
+    assert (failed.status.status_code, len(failed.status.description or "")) == (StatusCode.ERROR, 4_000)
+
+
+def test_the_names_of_runs_are_bounded() -> None:
+    from ottla.spark.monitoring.query_spans import MAX_RUNS
+
+    exporter = InMemorySpanExporter()
+    spans = QuerySpans(tracer_of(exporter))
+    for number in range(MAX_RUNS + 1):
+        spans.on_started(Event(run=str(number)))
+    for run in ("0", "1"):
+        spans.on_terminated(Event(exception="it broke", run=run))
+    assert [each.name for each in exporter.get_finished_spans()] == ["i failed", "q failed"]
+
+
 def read_page(port: int, path: str) -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
     try:
@@ -115,8 +169,10 @@ def test_queries_of_a_session_are_counted_and_one_that_fails_turns_health_red(
     source, sink = topics.make(), topics.make()
     topics.put(source, 0, [b"1", b"2", b"3"])
     metrics = QueryMetrics()
-    metrics.attach(spark)
-    metrics.attach(spark)
+    exporter = InMemorySpanExporter()
+    spans = QuerySpans(tracer_of(exporter))
+    for each in (metrics, metrics, spans, spans):
+        each.attach(spark)
     port = metrics.serve("127.0.0.1:0")
 
     def start(name: str, *columns: str) -> Any:
@@ -139,8 +195,11 @@ def test_queries_of_a_session_are_counted_and_one_that_fails_turns_health_red(
         wait_until(lambda: read_page(port, "/health")[0] == 503)
         assert list(json.loads(read_page(port, "/health")[1])["failed"]) == ["bad"]
         assert read_page(port, "/other")[0] == 404
+        wait_until(lambda: len(exporter.get_finished_spans()) == 2)
+        assert [each.name for each in exporter.get_finished_spans()] == [f"process {source}", "bad failed"]
     finally:
         metrics.close()
+        spans.detach()
     metrics.close()
     with pytest.raises(OSError, match=r"refused|reset"):
         read_page(port, "/health")

@@ -16,7 +16,22 @@ from ottla.spark.metrics import offsets_behind_latest
 
 if TYPE_CHECKING:
     from ottla.spark.monitoring.query_metrics import QueryMetrics
+    from ottla.spark.monitoring.query_spans import QuerySpans
 
-__all__ = ["NoJava", "QueryMetrics", "activate_session", "java_home", "offsets_behind_latest", "write_batch"]
+__all__ = [
+    "NoJava",
+    "QueryMetrics",
+    "QuerySpans",
+    "activate_session",
+    "java_home",
+    "offsets_behind_latest",
+    "write_batch",
+]
 
-__getattr__, __dir__ = names_on_demand(globals(), {"ottla.spark.monitoring.query_metrics": "QueryMetrics"})
+__getattr__, __dir__ = names_on_demand(
+    globals(),
+    {
+        "ottla.spark.monitoring.query_metrics": "QueryMetrics",
+        "ottla.spark.monitoring.query_spans": "QuerySpans",
+    },
+)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ottla.http_pages import Access, Page, PageThread, add_process_metrics, json_page, metrics_page
 from ottla.metrics import Registry
+from ottla.spark.monitoring.listener import Attached
 from ottla.spark.monitoring.query_figures import QueryTable, add_query_metrics
 
 
@@ -31,22 +32,17 @@ class QueryMetrics:
         """The metrics; a program may add its own before `serve`."""
         self.queries = QueryTable()
         self._lock = threading.Lock()
-        self._attached: list[tuple[Any, Any]] = []
+        self._attached = Attached(self)
         self._pages: PageThread | None = None
         add_query_metrics(self.registry, self.queries)
 
     def attach(self, spark: Any) -> None:
         """Count the queries of a session from now on. A session is attached once."""
-        if all(session is not spark for session, _ in self._attached):
-            listener = _make_listener(self)
-            spark.streams.addListener(listener)
-            self._attached.append((spark, listener))
+        self._attached.attach(spark)
 
     def detach(self) -> None:
         """Count no more; the figures stay. Spark's errors are those of its listeners."""
-        while self._attached:
-            session, listener = self._attached.pop()
-            session.streams.removeListener(listener)
+        self._attached.detach()
 
     def serve(self, address: str, access: Access | None = None) -> int:
         """Serve /metrics and /health at `host:port` from a thread of their own; the port. Port 0: a free one.
@@ -95,24 +91,3 @@ class QueryMetrics:
         """A query has ended."""
         with self._lock:
             self.queries.on_terminated(str(event.runId), event.exception)
-
-
-def _make_listener(metrics: QueryMetrics) -> Any:
-    from pyspark.sql.streaming import StreamingQueryListener  # noqa: PLC0415 - slow to import
-
-    class Listener(StreamingQueryListener):  # type: ignore[misc]
-        """Hands Spark's events on."""
-
-        def onQueryStarted(self, event: Any) -> None:  # noqa: N802
-            metrics.on_started(event)
-
-        def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-            metrics.on_progress(event)
-
-        def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-            """An idle query has nothing to count."""
-
-        def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
-            metrics.on_terminated(event)
-
-    return Listener()

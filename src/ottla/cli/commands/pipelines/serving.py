@@ -6,6 +6,7 @@ Zone: real. Turns options into a `PipelineService`, and signals into its stop.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import signal
 import threading
 from collections.abc import Iterator
@@ -105,6 +106,10 @@ def _run_service(service: PipelineService, spark: SparkProcess, metrics: QueryMe
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.set())
     metrics.attach(spark.get_session())
+    if importlib.util.find_spec("opentelemetry") is not None:
+        from ottla.spark.monitoring.query_spans import QuerySpans
+
+        QuerySpans().attach(spark.get_session())  # without a tracer provider they are not recorded
     service.start(spark.get_session())
     while not asked.wait(_LOOK_S) and service.is_running:
         if not spark.is_alive:
