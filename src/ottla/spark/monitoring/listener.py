@@ -1,4 +1,4 @@
-"""Spark's listener of streaming queries, for whoever wants their events.
+"""Spark's listener of streaming queries: its events for one receiver.
 
 Zone: real. Spark calls it in a thread of its own.
 """
