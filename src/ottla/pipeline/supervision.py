@@ -20,7 +20,7 @@ ALARMING: Final = 3
 """Failures in a row that turn the health red: fewer are a broker that restarts."""
 _REASON_CHARS: Final = 2_000
 _PERMANENT: Final = re.compile(
-    r"(BadOption|BadCheckpoint|ChangedUnit|DataLoss|MarkersGone|SharedGroup|AnalysisException)\b"
+    r"(BadOption|BadCheckpoint|ChangedUnit|DataLoss|MarkersGone|OtherCheckpoint|SharedGroup|AnalysisException)\b"
 )
 """Errors of source and sink that a restart cannot mend: the pipeline or its topics have to be changed."""
 

@@ -80,5 +80,9 @@ class ChangedUnit(RuntimeError):
     """A partly committed batch was begun with another unit, another name of the sink or other partitions."""
 
 
+class OtherCheckpoint(RuntimeError):
+    """The output belongs to a query with another checkpoint; this one would write all rows again."""
+
+
 class SharedGroup(RuntimeError):
     """Several tasks read the same records, and the group of the source cannot be held back until all have finished."""

@@ -102,6 +102,16 @@ class ExactlyOnceOptions:
         "The group of the source (its `kafka.group.id`), which `exactlyOnce=batch` needs for that.",
         scope="writeStream",
     )
+    output: str | None = option(
+        "outputId",
+        TEXT,
+        None,
+        "A name of the output, which then belongs to one checkpoint: a query with another one (a checkpoint that was "
+        "deleted, a full refresh of a declarative pipeline) would write all rows again, and is refused with "
+        "`OtherCheckpoint`. Letters, digits, `.` and `_`, at most 200.",
+        default_text="no check",
+        scope="writeStream",
+    )
     stable_rows: bool = option(
         "stableRows",
         BOOLEAN,
@@ -182,7 +192,12 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 def _exactly_once_options(given: ParsedOptions) -> ExactlyOnceOptions:
     # No '-' in the name of a sink, because it separates the parts of a transactional id.
-    patterns = {"transactionalIdPrefix": r".*", "sink": r"[A-Za-z0-9._]+", "jobId": r"\S+"}
+    patterns = {
+        "transactionalIdPrefix": r".*",
+        "sink": r"[A-Za-z0-9._]+",
+        "outputId": r"[A-Za-z0-9._]+",
+        "jobId": r"\S+",
+    }
     for name, pattern in patterns.items():
         _check_name(given, name, pattern)
     found = given.fields(_ONCE_FIELDS)
@@ -200,6 +215,8 @@ def _check_name(given: ParsedOptions, option: str, pattern: str) -> None:
 def stream_scope(options: SinkOptions) -> Scope | None:
     """The unit in which a streaming query writes exactly once; None: at least once. Raises BadOption."""
     once = options.once
+    if once.output is not None and once.mode == "off":
+        raise BadOption("outputId", "needs exactly once, and exactlyOnce=off writes at least once")
     if once.job is not None:
         raise BadOption("jobId", "is for df.write: a streaming query is identified by its checkpoint")
     if once.mode == "off":
@@ -215,6 +232,8 @@ def batch_scope(options: SinkOptions) -> Scope | None:
     # 2. No name and no mode: at least once, as Spark's own sink. 3. At least once is wanted.
     # 4. Exactly once is wanted: it needs a name, the job's or that of the write within foreachBatch.
     once = options.once
+    if once.output is not None:
+        raise BadOption("outputId", "is for writeStream: a df.write is done once by its jobId")
     if once.offsets == "true":
         raise BadOption(
             "offsetsInTransaction", "is for writeStream: df.write need not write all rows of a batch of the source"

@@ -102,7 +102,7 @@ class Claims:
             try:
                 self._write_once()
             except ClientError as error:
-                if not _is_overtaken(error) and not self._is_renamed(error):
+                if not is_overtaken(error) and not self._is_renamed(error):
                     raise
                 # Attempts fence each other: after equal pauses they would do so again and again.
                 time.sleep(random.random() * _PAUSE_S)
@@ -192,7 +192,7 @@ class Claims:
         return True
 
 
-def _is_overtaken(error: ClientError) -> bool:
+def is_overtaken(error: ClientError) -> bool:
     """Whether another attempt has fenced this one.
 
     Kafka's coordinator also answers INVALID_TXN_STATE then: when it has ended the transaction and raised the epoch of

@@ -24,6 +24,7 @@ from ottla.spark.errors import ChangedUnit
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.batch_decision import Batch, abort_batch, abort_parts, commit_batch, parts_base
 from ottla.spark.sink.exactly_once import RUN, Marker, TaskBatch, check_rows_are_stable, is_adaptive_off, parts_of
+from ottla.spark.sink.output_owner import claim_output
 from ottla.spark.sink.part_ids import take_part_id
 from ottla.spark.sink.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
 from ottla.spark.sink.task_claims import Claims, claims_of
@@ -64,6 +65,9 @@ class _Writer:
         task = this_task()
         turn = self._task_batch(task)
         with cached_connections(self._options.client) as links, task.held():
+            once = self._options.once
+            if once.output is not None:
+                claim_output(links, f"{once.prefix}{once.output}-owner", turn.query, once.timeout_ms)
             return self._write_transactional(links, task, turn, iterator)
 
     def _make_calls(self, links: ConnectionCache, turn: TaskBatch, sources: Positions) -> BatchCalls:  # noqa: ARG002 - for tests
