@@ -1,4 +1,5 @@
-"""Every program in examples/ runs and prints what it should; that of PySpark is in tests/spark/examples_test.py."""
+"""Every program in examples/ runs and prints what it should; those of PySpark are in tests/spark: examples_test and
+stateful_test."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from testbench.registry import RegistryProcess
 from ottla.server.embedded import EmbeddedBroker
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-ON_SPARK = "pipeline"
+ON_SPARK = ("pipeline", "stateful")
 PRINTED = {
     "produce": "orders 0 1\n",
     "consume": "0 b'anna' b'tea'\n1 b'bert' b'coffee'\n",
@@ -49,7 +50,7 @@ def orders() -> Iterator[str]:
 
 
 def test_every_example_is_run_by_a_test() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PRINTED, ON_SPARK}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {*PRINTED, *ON_SPARK}
 
 
 @pytest.mark.slow
