@@ -1,7 +1,8 @@
 """Clients of 2015 to 2018 with one interface: writes, reads, and groups.
 
 Zone: real. librdkafka as it speaks to brokers of 0.9 and 0.10, kafka-python 1.4 pinned to 0.8.2, 0.9 and 0.10, Apache
-Kafka's own consumer and producer of 0.10.2 and 1.0, and its tools of 1.0. `python -m testbench.old_clients` fetches them with pip and Maven.
+Kafka's own consumer and producer of 0.10.2 and 1.0. `python -m testbench.old_clients` fetches them with pip and Maven,
+and Kafka's tools of 1.0.
 """
 
 from __future__ import annotations
