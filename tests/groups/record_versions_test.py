@@ -6,10 +6,21 @@ import struct
 
 import pytest
 
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.groups import GroupAdmin
+from ottla.client.admin.types import NewTopic
+from ottla.client.cluster import Cluster
+from ottla.client.errors import values_of
+from ottla.client.fetching.fetch import fetch_range
+from ottla.client.positions import OffsetAndMetadata
+from ottla.client.records import records_in
+from ottla.client.settings import ClientConfig
 from ottla.config.broker import BrokerConfig
 from ottla.groups.record_versions import NEWEST, GroupRecordVersions, group_record_versions
 from ottla.groups.records import GroupCodec, GroupSaved, OffsetCommitted, Position
 from ottla.record.internal.groups import GroupMetadataValue
+from ottla.server.embedded import EmbeddedBroker
+from ottla.types import TopicPartition
 
 POSITION = Position(7, 5, "note", 1_000)
 
@@ -77,3 +88,19 @@ def test_groups_of_each_version_are_read_again(version: int) -> None:
     assert isinstance(again, GroupSaved)
     assert again.value is not None
     assert (again.value.generation, again.value.members[0].member_id) == (4, "m")
+
+
+def test_a_broker_among_older_ones_writes_what_they_read() -> None:
+    """The whole way: the key of the broker, a commit, the record in the topic."""
+    settings = {"inter.broker.protocol.version": "1.0", "offsets.topic.num.partitions": "1"}
+    with (
+        EmbeddedBroker(config=settings) as broker,
+        Cluster(ClientConfig(bootstrap_servers=broker.bootstrap)) as cluster,
+    ):
+        values_of(Admin(cluster).create_topics([NewTopic("t", 1, 1, {})]))
+        values_of(GroupAdmin(cluster).alter_group_offsets("g", {TopicPartition("t", 0): OffsetAndMetadata(7)}))
+        place = TopicPartition("__consumer_offsets", 0)
+        fetched = fetch_range(cluster, place, 0, 1)
+        (record,) = [record for each in fetched for record in records_in(each)]
+    assert record.value is not None
+    assert struct.unpack_from(">hq", record.value) == (1, 7)
