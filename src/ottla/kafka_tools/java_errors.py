@@ -47,6 +47,8 @@ _MESSAGES: Final = {
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Cluster authorization failed.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Topic authorization failed.",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "Group authorization failed.",
+    ErrorCode.REQUEST_TIMED_OUT: "The request timed out.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
     ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "Deleting offsets of a topic is forbidden while the consumer group is "
     "actively subscribed to it.",
@@ -56,7 +58,9 @@ _MESSAGES: Final = {
 def java_class(code: ErrorCode) -> str:
     """The class that Kafka's Java clients raise for an error code."""
     # Nearly all classes are named as their codes: NOT_CONTROLLER is NotControllerException.
-    regular = code.name.title().replace("_", "") + "Exception"
+    # CLUSTER_AUTHORIZATION_FAILED is ClusterAuthorizationException, but FEATURE_UPDATE_FAILED keeps its last word.
+    name = code.name.removesuffix("_FAILED") if "_AUTH" in code.name else code.name
+    regular = name.title().replace("_", "") + "Exception"
     return _PACKAGE + _IRREGULAR.get(code, regular)
 
 
