@@ -41,6 +41,8 @@ TOOLS: Final = {
     "kafka-delete-records": "delete_records",
     "kafka-broker-api-versions": "broker_api_versions",
     "kafka-cluster": "cluster",
+    "kafka-leader-election": "leader_election",
+    "kafka-log-dirs": "log_dirs",
 }
 """The module of each tool, in `ottla.kafka_tools.tools`; each has a `TOOL`."""
 

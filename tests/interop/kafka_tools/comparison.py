@@ -16,7 +16,7 @@ from testbench.apache_kafka.tool_shell import ToolShell
 
 from ottla.kafka_tools.main import load_tool, run_tool
 
-_STACK = re.compile(r"\s+at \S+\(.*\)$|\s+\.\.\. \d+ (more|common)|Caused by: ")
+_STACK = re.compile(r"\s+at \S+\(.*\)$|\tSuppressed: |\s+\.\.\. \d+ (more|common)|Caused by: ")
 _LOGGED = re.compile(r"\[[^\]]*(AdminClient|Producer|Consumer) clientId=")
 _ADVICE = "The consumer rebalance protocol (KIP-848)"  # for a protocol that Ottla's consumer does not have
 _SET = re.compile(r"\[[\w-]+\](?:, \[[\w-]+\])+")  # options, in the order of a set
@@ -25,6 +25,7 @@ _REPLACED = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"Valid states are: .*"), "Valid states are: SET"),  # in the order of a set
     (re.compile(r"only supports operations .*"), "only supports operations SET"),
+    (re.compile(r"(?<=already elected for partitions ).*,.*"), "SET"),
     (re.compile(r"'[^']*--bootstrap-server[^']*'"), "'WORDS'"),
 )
 

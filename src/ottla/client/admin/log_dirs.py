@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from ottla.client.admin.configs import ConfigAdmin
 from ottla.client.admin.types import LogDir, LogDirReplica, Replica
-from ottla.client.errors import ClientError, MalformedReplyError, refused_error
+from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refused_error
 from ottla.client.retry import Deadline
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
@@ -19,6 +19,14 @@ from ottla.wire.messages import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+
+
+class LogDirError(RefusedError):
+    """A log directory that its broker cannot use."""
+
+    def __init__(self, error: RefusedError, path: str) -> None:
+        super().__init__(error.code, error.subject, error.message)
+        self.path = path
 
 
 class LogDirAdmin(ConfigAdmin):
@@ -64,10 +72,7 @@ class LogDirAdmin(ConfigAdmin):
             deadline=deadline,
             refused=lambda answer: refused_error(answer.error_code, f"log directories of broker {node}"),
         )
-        return [
-            refused_error(found.error_code, f"log directory {found.log_dir} of broker {node}") or _log_dir(found)
-            for found in answer.results
-        ]
+        return [_log_dir(node, found) for found in answer.results]
 
     def alter_replica_log_dirs(
         self, targets: Mapping[Replica, str], deadline: Deadline | None = None
@@ -127,7 +132,9 @@ def _alter_request(wanted: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsR
     )
 
 
-def _log_dir(found: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDir:
+def _log_dir(node: int, found: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDir | ClientError:
+    if error := refused_error(found.error_code, f"log directory {found.log_dir} of broker {node}"):
+        return LogDirError(error, found.log_dir)
     replicas = tuple(
         LogDirReplica(
             TopicPartition(topic.name, part.partition_index), part.partition_size, part.offset_lag, part.is_future_key
