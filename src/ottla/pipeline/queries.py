@@ -47,7 +47,7 @@ class Planned(NamedTuple):
     scope: Scope
     group: str
     """The consumer group of its source."""
-    made: Any
+    made: Any = None
     """The DataFrame of the function, or the source's for a function of rows."""
 
 
