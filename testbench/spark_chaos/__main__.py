@@ -38,6 +38,8 @@ from testbench.trio import trio
 
 PARTITIONS = 4
 RUN_S = 900
+BROKERS_S = 120
+"""Longest time until all brokers are back before a topic is made."""
 MARKERS_S = 60
 """Longest time until a killed broker is back, and its partitions can be read."""
 SOURCE = "chaos-source"
@@ -214,6 +216,10 @@ class Bench:
 
     def _make(self, topic: str) -> None:
         with Cluster(ClientConfig(bootstrap_servers=self._bootstrap)) as cluster:
+            # On a machine that is busy a broker may have lost its session for a moment.
+            until = time.monotonic() + BROKERS_S
+            while len(cluster.refresh(()).nodes) < self._replicas and time.monotonic() < until:
+                time.sleep(0.1)
             values_of(Admin(cluster).create_topics([NewTopic(topic, PARTITIONS, self._replicas, {})]))
             cluster.topic(topic, create=True)
 
