@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.pipeline import Pipeline, PipelinePlan
-from ottla.pipeline.checkpoint_changes import Session, explain_changes
+from ottla.pipeline.checkpoint_changes import Session, explain_changes, explain_checkpoint
 from ottla.pipeline.checkpoint_files import LocalFiles, StepCheckpoint, files_of, read_step
 from ottla.spark.errors import BadCheckpoint
 
@@ -74,6 +74,16 @@ def test_files_that_spark_did_not_write_are_named(tmp_path: Path, text: str | by
         read_step(LocalFiles(str(tmp_path)), "one")
 
 
+def test_damage_in_a_directory_of_no_step_is_passed_over(tmp_path: Path) -> None:
+    write_batch(tmp_path, "other", 3).write_text("damaged")
+    write_batch(tmp_path, "other", 4).write_text("v1\n[]")
+    write_batch(tmp_path, "one", 3, {"orders": {"0": 5}})
+    (found,) = explain_checkpoint(steps_of(one={}), str(tmp_path), None, {})
+    assert (found.step, found.effect) == ("one", "continues")
+    with pytest.raises(BadCheckpoint, match="other/offsets/4"):
+        explain_checkpoint(steps_of(other={}), str(tmp_path), None, {})
+
+
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     with write_batch(tmp_path, "one", 3).open("ab") as file:
         file.truncate(33 << 20)
@@ -96,7 +106,7 @@ RETRIED = {"retries": ["1s", "1m"]}
     [
         ({}, None, {"begins": "no checkpoint: it begins with the earliest records"}),
         ({"start": "group"}, None, {"begins": "it begins where its consumer group stands"}),
-        ({}, kept("orders"), {"continues": "5 batches have ended"}),
+        ({}, kept("orders"), {"continues": "the last batch that has ended is 4"}),
         ({}, kept("orders", planned=5), {"continues": "batch 5 has not ended: .* the function as it is now"}),
         ({}, kept("bills"), {"refused": "BadCheckpoint: it is of a query that read bills"}),
         (RETRIED, kept("orders"), {"continues": "", "changes": "orders.shop.retry-1, orders.shop.retry-2 is new to"}),
@@ -125,6 +135,10 @@ def test_state_is_compared_with_the_plan() -> None:
     assert effects(("Aggregate",)) == ["refused"]
     assert effects(("Aggregate",), "dedupe") == ["refused"]
     assert effects(("Aggregate", "Aggregate"), "stateStoreSave") == ["refused"]
+    assert effects(("GlobalLimit",)) == ["refused"]
+    complete = explain_changes(steps_of(one={"output_mode": "complete"}), {"one": kept("orders")},
+                               Session(200, {"one": ("GlobalLimit",)}))  # fmt: skip
+    assert [each.effect for each in complete] == ["continues"]
     assert effects(("Join",), *["symmetricHashJoin"] * 4) == ["continues"]
     assert effects(("Join", "Aggregate"), *["symmetricHashJoin"] * 4) == ["refused"]
     found = explain_changes(steps_of(one={}), {"one": kept("orders", operators=("dedupe",))}, Session())

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from ottla.pipeline import Pipeline, StepFailed
+from ottla.pipeline.checkpoint_files import HadoopFiles, LocalFiles, read_step
+from ottla.spark.errors import BadCheckpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -25,7 +27,7 @@ def test_what_the_plan_refuses_stops_the_run_and_nothing_else_does(spark: Any, t
     topics.put(source, 0, [b"%d" % (n % 7) for n in range(70)])
     topics.put(other, 0, [b"1"])
 
-    def pipeline(function: Any, *sources: str, name: str = "work", **more: Any) -> Pipeline:
+    def pipeline(function: Any, *sources: str, name: str = "copied", **more: Any) -> Pipeline:
         found = Pipeline(f"{source}-changed", topics.bootstrap)
         mode = "complete" if function is count else "append"
         found.step(sources or (source,), to=f"{source}.out", name=name, output_mode=mode, **more)(function)
@@ -50,5 +52,13 @@ def test_what_the_plan_refuses_stops_the_run_and_nothing_else_does(spark: Any, t
     topics.put(source, 0, [b"new"])  # Spark compares the state when it runs a batch
     try_change("state", pipeline(copy), "refused")
     renamed = pipeline(count, name="renamed").plan(spark, (tmp_path / "state").as_uri()).checkpoint
-    assert [(each.step, each.effect) for each in renamed] == [("renamed", "begins"), ("work", "unused")]
-    assert "if it is work under another name" in renamed[0].reason
+    assert [(each.step, each.effect) for each in renamed] == [("renamed", "begins"), ("copied", "unused")]
+    assert "if it is copied under another name" in renamed[0].reason
+
+    # Any other file system is read through Java.
+    local, through_java = LocalFiles(str(tmp_path)), HadoopFiles(spark, tmp_path.as_uri())
+    assert through_java.names("") == local.names("") == ["plain", "state"]
+    for step in ("state/copied", "plain/copied", "plain/none", "state/copied/metadata"):
+        assert read_step(through_java, step) == read_step(local, step)
+    with pytest.raises(BadCheckpoint, match=r"nosuch://there cannot be read: .*No FileSystem for scheme"):
+        HadoopFiles(spark, "nosuch://there").names("")

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from ottla.pipeline.checkpoint_files import SHUFFLE_PARTITIONS, StepCheckpoint, files_of, read_step
+from ottla.pipeline.checkpoint_files import SHUFFLE_PARTITIONS, CheckpointFiles, StepCheckpoint, files_of, read_step
 from ottla.pipeline.scope import stateful_nodes
 from ottla.pipeline.steps import Step
+from ottla.spark.errors import BadCheckpoint
 
 OPERATORS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -64,12 +65,23 @@ def explain_checkpoint(
     """
     files = files_of(checkpoint, spark)
     names = [*(step.name for step in steps), *files.names("")[:MAX_DIRECTORIES]]
-    stored = {name: read_step(files, name) for name in dict.fromkeys(names)}
+    known_steps = {step.name for step in steps}
+    stored = {name: _read_stored(files, name, strict=name in known_steps) for name in dict.fromkeys(names)}
     if spark is None:
         return explain_changes(steps, stored, Session())
     nodes = {name: stateful_nodes(frame) for name, frame in frames.items()}
     known = {name: found for name, found in nodes.items() if found is not None}
     return explain_changes(steps, stored, Session(int(spark.conf.get(SHUFFLE_PARTITIONS)), known))
+
+
+def _read_stored(files: CheckpointFiles, name: str, *, strict: bool) -> StepCheckpoint | None:
+    """The checkpoint under a name. Not strict: a directory of no step, which may be anything, raises nothing."""
+    try:
+        return read_step(files, name)
+    except BadCheckpoint:
+        if strict:
+            raise
+        return None
 
 
 def explain_changes(
@@ -120,7 +132,7 @@ def _position_text(kept: StepCheckpoint) -> str:
             f"batch {kept.planned} has not ended: its offsets stay, rows that are not written yet are made by the "
             "function as it is now"
         )
-    return f"{kept.ended + 1:,} batches have ended"
+    return f"the last batch that has ended is {kept.ended:,}"
 
 
 def _refused_topics(step: Step, kept: StepCheckpoint) -> Iterator[str]:
@@ -142,7 +154,9 @@ def _ignores_loss(step: Step) -> bool:
 def _refused_state(step: Step, kept: StepCheckpoint, session: Session) -> Iterator[str]:
     if kept.operators is None or step.name not in session.operators or not OPERATORS.keys() >= set(kept.operators):
         return
-    now, stored = Counter(session.operators[step.name]), Counter(OPERATORS[name] for name in kept.operators)
+    # A limit keeps state in the mode append only.
+    nodes = [each for each in session.operators[step.name] if each != "GlobalLimit" or step.output_mode == "append"]
+    now, stored = Counter(nodes), Counter(OPERATORS[name] for name in kept.operators)
     # A join has several stores, and so is there several times.
     if now.keys() != stored.keys() or any(stored[kind] != now[kind] for kind in now if kind != "Join"):
         yield (

@@ -7,7 +7,8 @@ Zone: real. Reads files, and changes none. The layout is Spark's (Structured Str
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -67,32 +68,47 @@ class HadoopFiles:
     def __init__(self, spark: Any, root: str) -> None:
         if getattr(spark, "_jvm", None) is None:
             raise BadCheckpoint(f"{root} cannot be looked at in a Spark Connect session: name a local directory")
-        self._path = spark._jvm.org.apache.hadoop.fs.Path
+        self._spark = spark
         self._root = root
-        self._system = self._path(root).getFileSystem(spark._jsc.hadoopConfiguration())
-        self._streams = spark._jvm.org.apache.commons.io.IOUtils
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted."""
-        path = self._find_path(directory)
-        return sorted(each.getPath().getName() for each in self._system.listStatus(path)) if path is not None else []
+        with _named_errors(self._root):
+            system, path = self._find_path(directory)
+            if not system.exists(path) or not system.getFileStatus(path).isDirectory():
+                return []
+            return sorted(each.getPath().getName() for each in system.listStatus(path))
 
     def read(self, file: str) -> str | None:
         """The text of a file."""
-        path = self._find_path(file)
-        if path is None:
-            return None
-        if self._system.getFileStatus(path).getLen() > MAX_FILE_BYTES:
-            raise BadCheckpoint(f"{path.toString()} is larger than any file of a checkpoint")
-        stream = self._system.open(path)
-        try:
-            return str(self._streams.toString(stream, "UTF-8"))
-        finally:
-            stream.close()
+        with _named_errors(self._root):
+            system, path = self._find_path(file)
+            if not system.exists(path):
+                return None
+            if system.getFileStatus(path).getLen() > MAX_FILE_BYTES:
+                raise BadCheckpoint(f"{path.toString()} is larger than any file of a checkpoint")
+            stream = system.open(path)
+            try:
+                return str(self._spark._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
 
-    def _find_path(self, name: str) -> Any | None:
-        path = self._path(f"{self._root.rstrip('/')}/{name}".rstrip("/"))
-        return path if self._system.exists(path) else None
+    def _find_path(self, name: str) -> tuple[Any, Any]:
+        """The file system, and a path on it."""
+        make = self._spark._jvm.org.apache.hadoop.fs.Path
+        path = make(f"{self._root.rstrip('/')}/{name}".rstrip("/"))
+        return path.getFileSystem(self._spark._jsc.hadoopConfiguration()), path
+
+
+@contextmanager
+def _named_errors(root: str) -> Iterator[None]:
+    """Raise the errors of Java's file systems as BadCheckpoint."""
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise BadCheckpoint(f"{root} cannot be read: {error.java_exception.toString()}") from error
 
 
 def files_of(root: str, spark: Any = None) -> CheckpointFiles:

@@ -9,6 +9,21 @@ import pytest
 from tests.interop.kafka_tools.comparison import Comparison, run_ottla
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
+_FIRST = {"topic": "TOPIC", "partition": 0}
+FILES = {
+    "good": {"partitions": [_FIRST, {"topic": "TOPIC", "partition": 1}]},
+    "mixed": {"partitions": [_FIRST, {"topic": "TOPIC", "partition": 7}]},
+    "twice": {"partitions": [_FIRST, _FIRST]},
+    "none": {"version": 1},
+    "list": [1, {"a": "é"}],
+    "empty": {"partitions": []},
+    "less": {"partitions": [{"topic": "TOPIC"}]},
+    "topic": {"partitions": [{"topic": 1, "partition": 0}]},
+    "number": {"partitions": [{"topic": "TOPIC", "partition": "x"}]},
+    "rows": {"partitions": 3},
+    "row": {"partitions": [3]},
+}
+"""Files of --path-to-json-file, by name."""
 
 
 def make_topics(both: Comparison, partitions: int) -> None:
@@ -20,23 +35,9 @@ def make_topics(both: Comparison, partitions: int) -> None:
 
 def test_leader_election(both: Comparison, tmp_path: Path) -> None:
     make_topics(both, 2)
-    first = {"topic": "TOPIC", "partition": 0}
-    files = {
-        "good": {"partitions": [first, {"topic": "TOPIC", "partition": 1}]},
-        "mixed": {"partitions": [first, {"topic": "TOPIC", "partition": 7}]},
-        "twice": {"partitions": [first, first]},
-        "none": {"version": 1},
-        "list": [1, {"a": "é"}],
-        "empty": {"partitions": []},
-        "less": {"partitions": [{"topic": "TOPIC"}]},
-        "topic": {"partitions": [{"topic": 1, "partition": 0}]},
-        "number": {"partitions": [{"topic": "TOPIC", "partition": "x"}]},
-        "rows": {"partitions": 3},
-        "row": {"partitions": [3]},
-    }
 
     def make(prefix: str) -> None:
-        for name, content in files.items():
+        for name, content in FILES.items():
             text = json.dumps(content, ensure_ascii=False).replace("TOPIC", f"{prefix}a")
             (tmp_path / f"{prefix}{name}").write_text(text)
         (tmp_path / f"{prefix}broken").write_text('{"partitions":[{')
@@ -44,7 +45,7 @@ def test_leader_election(both: Comparison, tmp_path: Path) -> None:
     both.prepare(make)
     script = "\n".join(
         f"BS --election-type preferred --path-to-json-file {tmp_path}/{{name}}{file}"
-        for file in (*files, "broken", "missing")
+        for file in (*FILES, "broken", "missing")
     )
     both.compare(
         "kafka-leader-election",
