@@ -7,26 +7,27 @@ from collections.abc import Iterator
 import pytest
 from tests.client.conftest import Request, ScriptedBroker
 
-from ottla.client.batch_transaction import ConnectionCache, stable_positions
-from ottla.client.errors import RefusedError, UnsupportedVersionError
+from ottla.client.batch_transaction import ConnectionCache, Prepared, end_transaction, stable_positions
+from ottla.client.errors import ProducerFencedError, RefusedError, UnsupportedVersionError
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.settings import ClientConfig
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
-from ottla.wire.messages import FindCoordinatorResponse, OffsetFetchRequest, OffsetFetchResponse
+from ottla.wire.messages import EndTxnResponse, FindCoordinatorResponse, OffsetFetchRequest, OffsetFetchResponse
 
 WHERE = TopicPartition("t", 0)
 
 
 class Coordinator:
-    """A coordinator that answers with the given errors, one after the other, then with a position."""
+    """A coordinator that answers with the given errors, one after the other, then with a position or a success."""
 
     def __init__(self, broker: ScriptedBroker) -> None:
         self.errors: list[ErrorCode] = []
         self.broker = broker
         broker.on[ApiKey.FIND_COORDINATOR] = self.find
         broker.on[ApiKey.OFFSET_FETCH] = self.fetch
+        broker.on[ApiKey.END_TXN] = self.end
 
     @property
     def asked(self) -> tuple[int, int]:
@@ -37,6 +38,10 @@ class Coordinator:
         here = {"node_id": 0, "host": "127.0.0.1", "port": self.broker.port}
         one = FindCoordinatorResponse.Coordinator(key="g", error_code=0, error_message=None, **here)
         return request.reply(FindCoordinatorResponse(coordinators=[one]))
+
+    def end(self, request: Request) -> bytes:
+        code = self.errors.pop(0) if self.errors else ErrorCode.NONE
+        return request.reply(EndTxnResponse(error_code=code.value))
 
     def fetch(self, request: Request) -> bytes:
         message = request.message()
@@ -102,3 +107,17 @@ def test_a_broker_without_stable_positions_is_refused(coordinator: Coordinator, 
     coordinator.broker.versions[ApiKey.OFFSET_FETCH] = (0, 6)
     with pytest.raises(UnsupportedVersionError, match="Use a newer broker"):
         position(links)
+
+
+def test_an_end_is_tried_again_while_another_producer_fences(coordinator: Coordinator, links: ConnectionCache) -> None:
+    """Kafka's coordinator says UNKNOWN_SERVER_ERROR then; only the next answer says how the transaction ended."""
+    prepared = Prepared("id", 1, 0, 1)
+    coordinator.errors = [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.PRODUCER_FENCED]
+    with pytest.raises(ProducerFencedError):
+        end_transaction(links, prepared, commit=True)
+    coordinator.errors = [ErrorCode.UNKNOWN_SERVER_ERROR]
+    end_transaction(links, prepared, commit=True)
+    assert len(coordinator.broker.asked(ApiKey.END_TXN)) == 4
+    coordinator.errors = [ErrorCode.INVALID_TXN_STATE]
+    with pytest.raises(RefusedError, match="transactional id id: INVALID_TXN_STATE"):
+        end_transaction(links, prepared, commit=True)

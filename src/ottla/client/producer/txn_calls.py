@@ -166,7 +166,9 @@ class TxnCalls:
 
         # From version 5 on EndTxn raises the epoch, which a version 1 producer would not expect.
         at_most = 32_767 if version == 2 else _VERSION_2[ApiKey.END_TXN] - 1
-        answer = self._send_to_coordinator(ApiKey.END_TXN, build, EndTxnResponse, deadline, at_most=at_most)
+        answer = self._send_to_coordinator(
+            ApiKey.END_TXN, build, EndTxnResponse, deadline, lambda each: _end_refused(each, self._id), at_most
+        )
         return ProducerId(answer.producer_id, answer.producer_epoch) if answer.producer_id >= 0 else None
 
     def _send_to_coordinator(
@@ -179,11 +181,25 @@ class TxnCalls:
         at_most: int = 32_767,
     ) -> R:
         def plainly(answer: R) -> RefusedError | None:
-            return _txn_refusal(answer.error_code, f"transactional id {self._id}")  # type: ignore[attr-defined]  # all responses but one have it
+            return _txn_refusal(answer.error_code, _subject(self._id))  # type: ignore[attr-defined]  # all responses but one have it
 
         return self._transactions.send_to_coordinator(
             self._id, key, build, response, refused or plainly, deadline, at_most
         )
+
+
+def _subject(transactional_id: str) -> str:
+    return f"transactional id {transactional_id}"
+
+
+def _end_refused(answer: EndTxnResponse, transactional_id: str) -> RefusedError | None:
+    error = _txn_refusal(answer.error_code, _subject(transactional_id))
+    if error is not None and error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+        # Kafka's coordinator answers so while another producer is fencing this one (its transaction is in the state
+        # PREPARE_EPOCH_FENCE): the next attempt learns whether it was fenced. A second EndTxn of an epoch changes
+        # nothing if the first was done.
+        error.retriable = True
+    return error
 
 
 def _txn_refusal(code: int, subject: str) -> RefusedError | None:
