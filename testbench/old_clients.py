@@ -1,7 +1,8 @@
 """Clients of 2015 to 2018 with one interface: writes, reads, and groups.
 
 Zone: real. librdkafka as it speaks to brokers of 0.9 and 0.10, kafka-python 1.4 pinned to 0.8.2, 0.9 and 0.10, Apache
-Kafka's own consumer and producer of 0.10.2 and 1.0. `python -m testbench.old_clients` fetches them with pip and Maven.
+Kafka's own consumer and producer of 0.10.2 and 1.0. `python -m testbench.old_clients` fetches them with pip and Maven,
+and Kafka's tools of 1.0.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from testbench.clients import WAIT_S, ClientFailure
 
 PYTHON_PACKAGES: Final = ("kafka-python==1.4.7", "python-snappy==0.7.3", "xxhash==4.1.0")
 JAVA_VERSIONS: Final = ("0.10.2.2", "1.0.2")
+OLD_TOOLS: Final = "1.0.2"
+"""The version of Apache Kafka's tools that still speak to ZooKeeper."""
 CODECS: Final = ("none", "gzip", "snappy", "lz4")
 
 
@@ -223,6 +226,7 @@ def fetch() -> None:
     """Fetch the old clients into the cache. Raises BenchError."""
     for version in JAVA_VERSIONS:
         packages.fetch_clients(version)
+    packages.fetch_old_tools(OLD_TOOLS)
     directory = cache() / "kafka-python-1.4.7"
     if (directory / ".complete").exists():
         return

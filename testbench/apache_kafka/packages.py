@@ -81,6 +81,16 @@ def fetch_clients(version: str) -> None:
         _fetch_part(version, "clients")
 
 
+def fetch_old_tools(version: str) -> None:
+    """Fetch the tools of a version that knew ZooKeeper into the cache with Maven. Raises BenchError."""
+    _need_tools()
+    target = home(version) / "old-tools"
+    if not (target / ".complete").exists():
+        options = ["-P", "old-tools", f"-Dkafka.version={version}"]
+        _copy(options, target, f"the tools of Apache Kafka {version}", "kafka_2.12")
+        (target / ".complete").write_text(f"{version}\n")
+
+
 def _need_tools() -> None:
     java()
     if shutil.which("mvn") is None:

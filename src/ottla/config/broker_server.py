@@ -362,7 +362,7 @@ class ServerConfig:
         "inter.broker.protocol.version",
         Type.STRING,
         "3.9-IV0",
-        "The oldest version among the brokers; followers fetch in a form that it understands.",
+        "The oldest version among the brokers; followers fetch, and groups are written, in a form that it understands.",
     )
     telemetry_max_bytes: int = key(
         "telemetry.max.bytes",

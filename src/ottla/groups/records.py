@@ -10,6 +10,7 @@ from struct import Struct, error
 from struct import pack as pack_now
 from typing import Final, NamedTuple
 
+from ottla.groups.record_versions import EXPIRING_OFFSET, NEWEST, GroupRecordVersions
 from ottla.record.internal.groups import (
     GROUP_RECORDS,
     GroupMetadataKey,
@@ -25,9 +26,6 @@ _ODD: Final = "surrogateescape"
 _OFFSET_KEY: Final = 1
 _GROUP_KEY: Final = 2
 _OFFSET_VERSION: Final = 3
-_EXPIRING_VERSION: Final = 1
-"""The only version with an expiry time per offset; it has no leader epoch."""
-_GROUP_VERSION: Final = 3
 _SHORT: Final = Struct(">h")
 _INT: Final = Struct(">i")
 # The key of an offset:
@@ -71,12 +69,14 @@ class GroupSaved(NamedTuple):
 class GroupCodec:
     """Entries to records and back."""
 
-    __slots__ = ("_names", "_prefix")
+    __slots__ = ("_names", "_prefix", "_versions")
 
     newest_only = False
     """Older entries matter: an offset of a transaction waits for its marker, whatever is committed in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, versions: GroupRecordVersions = NEWEST) -> None:
+        """versions: what is written; every version is read."""
+        self._versions = versions
         self._prefix: bytes | None = None
         """The last key without its partition: the next key is mostly of the same group and topic."""
         self._names = ("", "")
@@ -84,12 +84,16 @@ class GroupCodec:
     def encode(self, entry: object) -> tuple[bytes, bytes | None]:
         """Key and value; no value deletes the key."""
         if isinstance(entry, OffsetCommitted):
-            return _offset_key(entry), None if entry.position is None else _offset_value(entry.position)
+            return _offset_key(entry), self._offset_value(entry.position)
         assert isinstance(entry, GroupSaved), entry
         key = _SHORT.pack(_GROUP_KEY) + encode_bytes(GroupMetadataKey(group=entry.group_id), 0)
         if entry.value is None:
             return key, None
-        return key, _SHORT.pack(_GROUP_VERSION) + encode_bytes(entry.value, _GROUP_VERSION)
+        version = self._versions.group
+        return key, _SHORT.pack(version) + encode_bytes(entry.value, version)
+
+    def _offset_value(self, position: Position | None) -> bytes | None:
+        return None if position is None else _offset_value(position, self._versions.offset)
 
     def decode(self, key: bytes | None, value: bytes | None) -> object | None:
         """The entry; None for a record of an unknown type. Raises CorruptRecord."""
@@ -144,14 +148,18 @@ def _offset_key(entry: OffsetCommitted) -> bytes:
     )
 
 
-def _offset_value(position: Position) -> bytes:
+def _offset_value(position: Position, version: int) -> bytes:
     metadata = position.metadata.encode("utf-8", _ODD)
     # Version 1 for an expiry time of its own, as Kafka chooses: later versions have no field for it.
-    if position.expire_ms < 0:
-        head = _VALUE_HEAD.pack(_OFFSET_VERSION, position.offset, position.leader_epoch, len(metadata))
+    if position.expire_ms >= 0:
+        version = EXPIRING_OFFSET
+    if version >= _OFFSET_VERSION:
+        head = _VALUE_HEAD.pack(version, position.offset, position.leader_epoch, len(metadata))
         return head + metadata + _LONG.pack(position.commit_ms)
-    head = pack_now(">hqh", _EXPIRING_VERSION, position.offset, len(metadata))
-    return head + metadata + pack_now(">qq", position.commit_ms, position.expire_ms)
+    # Versions 1 and 2 have no leader epoch.
+    head = pack_now(">hqh", version, position.offset, len(metadata))
+    times = (position.commit_ms, position.expire_ms) if version == EXPIRING_OFFSET else (position.commit_ms,)
+    return head + metadata + pack_now(f">{len(times)}q", *times)
 
 
 def _names_in(prefix: bytes) -> tuple[str, str] | None:

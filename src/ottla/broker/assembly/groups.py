@@ -19,6 +19,7 @@ from ottla.groups.handlers.member_handlers import MemberHandlers
 from ottla.groups.handlers.offset_handlers import OffsetHandlers
 from ottla.groups.handlers.txn_offset_handlers import TxnOffsetHandlers
 from ottla.groups.heartbeats import Heartbeats
+from ottla.groups.record_versions import group_record_versions
 from ottla.groups.records import GroupCodec
 from ottla.groups.shard import GroupShard
 from ottla.replication.produce.verifier import Verifier
@@ -41,7 +42,7 @@ def build_groups(base: Foundation, verifier: Verifier) -> GroupWing:
         clock,
         base.purgatory,
         base.effects.queue_effect,
-        GroupCodec(),
+        GroupCodec(group_record_versions(config.inter_broker_protocol_version)),
         commit_timeout_ms=config.offsets_commit_timeout_ms,
         buffer_size=config.offsets_load_buffer_size,
         compression=config.offsets_topic_compression_codec,
