@@ -191,8 +191,12 @@ def _print_summary(copy: TopicCopy, output: str, topic: str, name: str) -> None:
         counts = {"rows": copy.rows, "commits": copy.commits, "dead_letters": copy.dead_letters}
         write_json({"topic": topic, "table": name, **counts, "next_offsets": offsets})
     else:
-        letters = f", {copy.dead_letters} dead letters" if copy.dead_letters else ""
-        write_line(f"{name}: {copy.rows} rows of {topic} in {copy.commits} commits{letters}")
+        letters = f", {_counted(copy.dead_letters, 'dead letter')}" if copy.dead_letters else ""
+        write_line(f"{name}: {_counted(copy.rows, 'row')} of {topic} in {_counted(copy.commits, 'commit')}{letters}")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 @contextmanager
