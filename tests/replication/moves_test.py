@@ -7,11 +7,13 @@ import contextlib
 import pytest
 from tests.replication.brokers import T0, Brokers
 
+from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure
 from ottla.sim.disks.drive_faults import DiskOperation
 from ottla.types import TopicPartition
+from ottla.wire.messages import DescribeLogDirsRequest
 
 DIRS = {"log.dirs": "one,two"}
 SMALL = TopicConfig(segment_bytes=20_000)
@@ -32,6 +34,20 @@ def alter(brokers: Brokers, path: str, tp: TopicPartition = T0, node: int = 1) -
 
 def home(brokers: Brokers, node: int = 1, tp: TopicPartition = T0) -> str:
     return brokers[node].partition(tp).log.disk.name
+
+
+def copies(brokers: Brokers, node: int = 1) -> dict[tuple[TopicPartition, str], tuple[int, int]]:
+    """The future replicas that DescribeLogDirs shows: where, with their bytes and records behind."""
+    core = brokers[node].core
+    handlers = LogDirHandlers(core.logs, core.replicas.moves)
+    return {
+        (TopicPartition(topic.name, part.partition_index), found.log_dir): (part.partition_size, part.offset_lag)
+        for piece in handlers._description_pieces(DescribeLogDirsRequest(topics=None))
+        for found in piece.results
+        for topic in found.topics
+        for part in topic.partitions
+        if part.is_future_key
+    }
 
 
 def fill(brokers: Brokers, count: int, node: int = 1, size: int = 5000) -> None:
@@ -226,4 +242,7 @@ def test_one_after_the_other() -> None:
     targets = {tp: "two" if home(brokers, tp=tp) == "one" else "one" for tp in tps}
     for tp, path in targets.items():
         assert alter(brokers, path, tp) == ErrorCode.NONE
+    # Also those that wait for their turn are shown, with all of their records to copy.
+    assert copies(brokers) == dict.fromkeys(targets.items(), (0, 30))
+    brokers.until(lambda: copies(brokers).keys() < set(targets.items()))
     brokers.until(lambda: all(home(brokers, tp=tp) == path for tp, path in targets.items()))

@@ -110,7 +110,7 @@ class LogDirHandlers:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
                 yield DescribeLogDirsResponse(results=[_Result(error_code=code, log_dir=each.name)])
                 continue
-            space, names = each.total_and_free_bytes, _names_in(each, wanted)
+            space, names = each.total_and_free_bytes, self._names_in(each, wanted)
             # At least one round, because a directory without partitions has a result as well.
             for begin in range(0, max(1, len(names)), _PIECE):
                 chunk = names[begin : begin + _PIECE]
@@ -138,30 +138,31 @@ class LogDirHandlers:
     def _is_here(self, tp: TopicPartition) -> bool:
         return any(tp in each.logs or tp in each.moves.futures for each in self._logs.dirs)
 
+    def _names_in(self, each: LogDir, wanted: set[TopicPartition] | None) -> list[TopicPartition]:
+        names = {*each.logs, *each.moves.futures, *self._moves.waiting_for(each)}
+        return sorted(names if wanted is None else (tp for tp in names if tp in wanted))
+
     def _describe_partition(self, each: LogDir, tp: TopicPartition) -> _Described | None:
         """The description of a partition; None if it was deleted meanwhile."""
         log = each.logs.get(tp)
         if log is not None:
             return _describe_log(log)
         copy = each.moves.futures.get(tp)
-        return None if copy is None else self._describe_copy(copy)
+        if copy is not None:
+            return self._describe_copy(tp, copy.segments.size, copy.end_offset)
+        # A copy that waits for its turn is there without records, as in Kafka, where it is made with the request.
+        log = self._logs.get_log(tp)
+        return self._describe_copy(tp, 0, log.start_offset) if log and self._moves.is_waiting(tp, each) else None
 
-    def _describe_copy(self, copy: Log) -> _Described:
+    def _describe_copy(self, tp: TopicPartition, size: int, end_offset: int) -> _Described:
         """The description of a future replica, with its lag behind the present one."""
-        log = self._logs.get_log(copy.tp)
-        lag = 0 if log is None else max(0, log.end_offset - copy.end_offset)
-        return _Described(
-            partition_index=copy.tp.partition, partition_size=copy.segments.size, offset_lag=lag, is_future_key=True
-        )
+        log = self._logs.get_log(tp)
+        lag = 0 if log is None else max(0, log.end_offset - end_offset)
+        return _Described(partition_index=tp.partition, partition_size=size, offset_lag=lag, is_future_key=True)
 
 
 def _refuse_topic(_topic: str, _index: int, _path: str) -> ErrorCode:
     return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-
-
-def _names_in(each: LogDir, wanted: set[TopicPartition] | None) -> list[TopicPartition]:
-    names = {*each.logs, *each.moves.futures}
-    return sorted(names if wanted is None else (tp for tp in names if tp in wanted))
 
 
 def _dir_result(each: LogDir, space: tuple[int, int], rows: list[tuple[str, _Described]]) -> _Result:

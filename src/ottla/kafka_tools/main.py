@@ -43,6 +43,7 @@ TOOLS: Final = {
     "kafka-cluster": "cluster",
     "kafka-leader-election": "leader_election",
     "kafka-log-dirs": "log_dirs",
+    "kafka-reassign-partitions": "reassignment.reassign_partitions",
 }
 """The module of each tool, in `ottla.kafka_tools.tools`; each has a `TOOL`."""
 

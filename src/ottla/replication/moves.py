@@ -95,6 +95,15 @@ class ReplicaMoves:
         """Records that the copy with the largest lag lacks; a move that has not begun lacks all."""
         return max((each.copy_lag for each in self._moves.values()), default=0)
 
+    def waiting_for(self, target: LogDir) -> list[TopicPartition]:
+        """Replicas that are moved to a directory when those before them are done."""
+        return [tp for tp, each in self._moves.items() if each.move is None and each.target is target]
+
+    def is_waiting(self, tp: TopicPartition, target: LogDir) -> bool:
+        """Whether a replica is one of them."""
+        moving = self._moves.get(tp)
+        return moving is not None and moving.move is None and moving.target is target
+
     # -- AlterReplicaLogDirs -------------------------------------------------------------------------------------------
 
     def alter_partition(self, tp: TopicPartition, path: str) -> None:

@@ -10,7 +10,7 @@ import difflib
 import io
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from testbench.apache_kafka.tool_shell import ToolShell
 
@@ -68,21 +68,25 @@ class Comparison:
         make(self.kafka_prefix)
         make(self.ottla_prefix)
 
-    def compare(self, tool: str, script: str, *, ordered: bool = True, same_words: bool = False) -> None:
+    def compare(
+        self, tool: str, script: str, *, ordered: bool = True, same_words: bool = False, hidden: Iterable[object] = ()
+    ) -> None:
         """Run each line of the script with both; exit codes and normalized output must be equal.
 
-        ordered: also the order of lines. same_words: the output has the names of both sides.
+        ordered: also the order of lines. same_words: the output has the names of both sides. hidden: words that are not
+        compared.
         """
+        words = re.compile("|".join(re.escape(str(each)) for each in hidden) or "(?!)")
         for line in script.strip().splitlines():
-            theirs, ours = (self._run(tool, line, mine=mine, same=same_words) for mine in (False, True))
+            theirs, ours = (self._run(tool, line, words, mine=mine, same=same_words) for mine in (False, True))
             if not ordered:
                 theirs, ours = ((code, sorted(filter(None, map(str.strip, lines)))) for code, lines in (theirs, ours))
             diff = "\n".join(difflib.unified_diff(theirs[1], ours[1], "Apache Kafka", "Ottla", lineterm=""))
             assert ours == theirs, f"{tool} {line.strip()}: exit codes {theirs[0]} and {ours[0]}\n{diff}"
 
-    def _run(self, tool: str, line: str, *, mine: bool, same: bool) -> tuple[int, list[str]]:
+    def _run(self, tool: str, line: str, hidden: re.Pattern[str], *, mine: bool, same: bool) -> tuple[int, list[str]]:
         prefix = self.ottla_prefix if mine else self.kafka_prefix
         filled = line.strip().replace("{name}", prefix).replace("BS", f"--bootstrap-server {self.bootstrap}")
         words = shlex.split(filled)
         code, text = run_ottla(tool, words) if mine else self.shell.run(tool, *words)
-        return code, normalized(text, "" if same else prefix)
+        return code, normalized(hidden.sub("HIDDEN", text), "" if same else prefix)

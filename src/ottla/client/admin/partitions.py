@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ottla.client.admin.log_dirs import LogDirAdmin
 from ottla.client.cluster import CONTROLLER
-from ottla.client.errors import ClientError, MalformedReplyError, refused_error
+from ottla.client.errors import ClientError, MalformedReplyError, UnsupportedVersionError, refused_error
 from ottla.client.retry import Deadline, timeout_ms
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
@@ -84,11 +84,17 @@ class PartitionAdmin(LogDirAdmin):
         return results if wanted is None else _in_request_order(results, wanted, "election of leaders")
 
     def alter_partition_reassignments(
-        self, targets: Mapping[TopicPartition, Sequence[int] | None], deadline: Deadline | None = None
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        deadline: Deadline | None = None,
+        *,
+        allow_replication_factor_change: bool = True,
     ) -> dict[TopicPartition, ClientError | None]:
         """Move partitions to other replicas (the first one is the preferred leader); None cancels a reassignment.
 
         The call returns when the reassignment has begun; `list_partition_reassignments` shows what is in progress.
+        allow_replication_factor_change: False has brokers refuse another number of replicas (KIP-860); brokers that do
+        not know this are not asked: UnsupportedVersionError.
         """
         deadline = deadline or self._cluster.deadline()
         part_type = AlterPartitionReassignmentsRequest.ReassignablePartition
@@ -100,9 +106,21 @@ class PartitionAdmin(LogDirAdmin):
             AlterPartitionReassignmentsRequest.ReassignableTopic(name=name, partitions=parts)
             for name, parts in by_topic.items()
         ]
+
+        def build(version: int) -> AlterPartitionReassignmentsRequest:
+            if version < 1 and not allow_replication_factor_change:
+                raise UnsupportedVersionError(
+                    "the broker cannot refuse another number of replicas", "Compare them first"
+                )
+            return AlterPartitionReassignmentsRequest(
+                topics=topics,
+                timeout_ms=timeout_ms(deadline),
+                allow_replication_factor_change=allow_replication_factor_change,
+            )
+
         answer = self._cluster.send_request(
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            lambda _: AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms(deadline)),
+            build,
             AlterPartitionReassignmentsResponse,
             node=CONTROLLER,
             deadline=deadline,

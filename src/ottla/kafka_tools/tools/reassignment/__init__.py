@@ -1,0 +1,4 @@
+"""kafka-reassign-partitions.
+
+Zone: real.
+"""

@@ -1,0 +1,167 @@
+"""Files of kafka-reassign-partitions: which replicas a partition should have, and in which log directories.
+
+Zone: pure. The format is Kafka's:
+
+    {"version": 1, "partitions": [{"topic": "t", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/data"]}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.client.admin.types import Replica
+from ottla.kafka_tools.options import ToolError
+from ottla.types import TopicPartition
+
+FAILED: Final = "org.apache.kafka.tools.AdminCommandFailedException"
+_OPERATION: Final = "org.apache.kafka.tools.AdminOperationException"
+_MAPPING: Final = "com.fasterxml.jackson.databind.JsonMappingException"
+_ANY: Final = "any"
+_VERSION: Final = 1
+
+
+class Row(NamedTuple):
+    """The target of one partition; a log directory for each replica."""
+
+    tp: TopicPartition
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...]
+
+
+class Plan(NamedTuple):
+    """A file's rows."""
+
+    rows: tuple[Row, ...]
+
+    @property
+    def targets(self) -> dict[TopicPartition, tuple[int, ...]]:
+        """The replicas of each partition, in the order of partitions."""
+        return {row.tp: row.replicas for row in sorted(self.rows)}
+
+    @property
+    def log_dirs(self) -> dict[Replica, str]:
+        """Replicas that must be in a certain log directory."""
+        return {
+            Replica(row.tp, node): path
+            for row in self.rows
+            for node, path in zip(row.replicas, row.log_dirs, strict=True)
+            if path != _ANY
+        }
+
+
+def parse_plan(text: str) -> Plan:
+    """The rows of a reassignment file. Raises ToolError in the words of Kafka's tool."""
+    return Plan(tuple(_parse_row(_typed(row, dict, "JSON object")) for row in _rows(text, "partitions")))
+
+
+def parse_topics(text: str) -> list[str]:
+    """The names in a file of topics. Raises ToolError in the words of Kafka's tool."""
+    return [_field(_typed(row, dict, "JSON object"), "topic", str, "`String` value") for row in _rows(text, "topics")]
+
+
+def check_plan(plan: Plan) -> None:
+    """Raises ToolError for a plan that cannot be executed."""
+    if not plan.rows:
+        raise ToolError("Partition reassignment list cannot be empty", FAILED)
+    if any(not row.replicas for row in plan.rows):
+        raise ToolError("Partition replica list cannot be empty", FAILED)
+    if twice := _repeated(row.tp for row in plan.rows):
+        raise ToolError(f"Partition reassignment contains duplicate topic partitions: {_joined(twice)}", FAILED)
+    found = [f"{row.tp} contains multiple entries for {_joined(_repeated(row.replicas))}"
+             for row in plan.rows if _repeated(row.replicas)]  # fmt: skip
+    if found:
+        raise ToolError(f"Partition replica lists may not contain duplicate entries: {'. '.join(found)}", FAILED)
+
+
+def parse_brokers(text: str) -> list[int]:
+    """The ids of --broker-list. Raises ToolError."""
+    found = []
+    for word in text.split(","):
+        try:
+            found.append(int(word))
+        except ValueError:
+            raise ToolError(f'For input string: "{word}"', "java.lang.NumberFormatException") from None
+    if twice := _repeated(found):
+        raise ToolError(f"Broker list contains duplicate entries: [{', '.join(map(str, twice))}]", FAILED)
+    return found
+
+
+def check_topics(topics: Sequence[str]) -> None:
+    """Raises ToolError for a topic that is named twice."""
+    if twice := _repeated(topics):
+        raise ToolError(f"List of topics to reassign contains duplicate entries: [{', '.join(twice)}]", FAILED)
+
+
+def plan_text(replicas: Mapping[TopicPartition, Sequence[int]], log_dirs: Mapping[Replica, str]) -> str:
+    """The document of these replicas, in one line; a log directory that is not given is `any`."""
+    rows = [
+        {
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "replicas": list(nodes),
+            "log_dirs": [log_dirs.get(Replica(tp, node), _ANY) for node in nodes],
+        }
+        for tp, nodes in sorted(replicas.items())
+    ]
+    return json.dumps({"version": _VERSION, "partitions": rows}, separators=(",", ":"), ensure_ascii=False)
+
+
+def _rows(text: str, name: str) -> list[Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ToolError("The input string is not a valid JSON", _OPERATION) from None
+    fields = _typed(document, dict, "JSON object")
+    version = _typed(fields.get("version", _VERSION), int, "`Integer` value")
+    if version != _VERSION:
+        raise ToolError(f"Not supported version field value {version}", _OPERATION)
+    rows: list[Any] = _typed(fields.get(name, []), list, "JSON array")
+    return rows
+
+
+def _parse_row(row: dict[str, Any]) -> Row:
+    tp = TopicPartition(_field(row, "topic", str, "`String` value"), _int32(_field(row, "partition", int, _INTEGER)))
+    replicas = tuple(_int32(_typed(each, int, _INTEGER)) for each in _field(row, "replicas", list, "JSON array"))
+    dirs = _typed(row.get("log_dirs", [_ANY] * len(replicas)), list, "JSON array")
+    log_dirs = tuple(_typed(each, str, "`String` value") for each in dirs)
+    if len(log_dirs) != len(replicas):
+        raise ToolError(
+            f"Size of replicas list [{', '.join(map(str, replicas))}] is different from size of log dirs list "
+            f"[{', '.join(log_dirs)}] for partition {tp}",
+            FAILED,
+        )
+    return Row(tp, replicas, log_dirs)
+
+
+_INTEGER: Final = "`Integer` value"
+
+
+def _field(row: dict[str, Any], name: str, kind: type, words: str) -> Any:
+    if name not in row:
+        raise ToolError(f"No such field exists: `{name}`", _MAPPING)
+    return _typed(row[name], kind, words)
+
+
+def _int32(number: int) -> int:
+    if not -(2**31) <= number < 2**31:
+        raise ToolError(f"Expected `Integer` value, received {number}", _MAPPING)
+    return number
+
+
+def _typed(found: object, kind: type, words: str) -> Any:
+    # Not isinstance: in Python true is an int.
+    if type(found) is not kind:
+        shown = json.dumps(found, separators=(",", ":"), ensure_ascii=False)[:100]
+        raise ToolError(f"Expected {words}, received {shown}", _MAPPING)
+    return found
+
+
+def _repeated(values: Iterable[Any]) -> list[Any]:
+    return [each for each, count in Counter(values).items() if count > 1]
+
+
+def _joined(values: Iterable[object]) -> str:
+    return ",".join(map(str, values))
