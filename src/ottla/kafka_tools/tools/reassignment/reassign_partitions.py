@@ -111,7 +111,7 @@ def _read_json(options: Options, name: str) -> str:
 # -- actions ---------------------------------------------------------------------------------------------------------
 
 
-def _generate(admin: Admin, options: Options) -> None:
+def _propose_plan(admin: Admin, options: Options) -> None:
     from ottla.cli.reassign_plan import plan_assignment
 
     topics = parse_topics(_read_json(options, "topics-to-move-json-file"))
@@ -150,7 +150,7 @@ def _racks(admin: Admin, brokers: Sequence[int], *, ignored: bool) -> dict[int, 
     return nodes
 
 
-def _execute(admin: Admin, options: Options) -> int:
+def _start_plan(admin: Admin, options: Options) -> int:
     # Read before anything is asked of the cluster: a wrong option must change nothing.
     rate, dir_rate = options.number_of("throttle", -1), options.number_of("replica-alter-log-dirs-throttle", -1)
     timeout_ms = options.number_of("timeout", _START_MS)
@@ -216,7 +216,7 @@ def _set_throttles(admin: Admin, plan: Plan, moves: Mapping[TopicPartition, Move
         print(f"The replica-alter-dir throttle limit was set to {dir_rate} B/s", flush=True)
 
 
-def _verify(admin: Admin, options: Options) -> None:
+def _verify_plan(admin: Admin, options: Options) -> None:
     plan = _read_plan(options)
     moving = admin.list_partition_reassignments()
     present = _known_replicas(admin, plan)
@@ -242,7 +242,7 @@ def _state_text(tp: TopicPartition, wanted: Sequence[int], found: Sequence[int],
     )
 
 
-def _cancel(admin: Admin, options: Options) -> int:
+def _cancel_plan(admin: Admin, options: Options) -> int:
     timeout_ms = options.number_of("timeout", _START_MS)
     plan = _read_plan(options)
     moving = sorted(admin.list_partition_reassignments(plan.targets)) if plan.rows else []
@@ -265,7 +265,7 @@ def _cancel(admin: Admin, options: Options) -> int:
     return 0
 
 
-def _list(admin: Admin, _options: Options) -> None:
+def _print_moving(admin: Admin, _options: Options) -> None:
     moving = admin.list_partition_reassignments()
     if not moving:
         print("No partition reassignments found.")
@@ -279,7 +279,7 @@ def _list(admin: Admin, _options: Options) -> None:
 
 
 _ACTIONS: Final[Mapping[str, Callable[[Admin, Options], int | None]]] = {
-    "generate": _generate, "execute": _execute, "verify": _verify, "cancel": _cancel, "list": _list,
+    "generate": _propose_plan, "execute": _start_plan, "verify": _verify_plan, "cancel": _cancel_plan, "list": _print_moving,
 }  # fmt: skip
 
 
