@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ottla.client import ClientConfig, ClientError, Cluster
+from ottla.client.admin.groups import GroupAdmin
 from testbench import java_program, programs
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,9 +135,18 @@ class Party:
         """Wait until a condition holds. Raises AssertionError."""
         deadline = time.monotonic() + wait_s
         while not condition():
-            said = "\n".join(member.said() for member in self.members)
-            assert time.monotonic() < deadline, f"not within {wait_s} s: {what}\n{said}"
+            assert time.monotonic() < deadline, f"not within {wait_s} s: {what}\n{self._report()}"
             time.sleep(0.1)
+
+    def _report(self) -> str:
+        """The events of the members, and the group as its coordinator has it."""
+        said = [member.said() for member in self.members]
+        with Cluster(ClientConfig(bootstrap_servers=self._bootstrap)) as cluster:
+            try:
+                said.append(str(GroupAdmin(cluster).describe_group(self._group)))
+            except ClientError as error:
+                said.append(str(error))
+        return "\n".join(said)
 
     def await_shared(self, partitions: int) -> None:
         """Wait until each partition has exactly one owner, and each member has partitions."""

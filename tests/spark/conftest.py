@@ -168,6 +168,7 @@ def spark(one_spark: Any) -> Any:
     """The session of all tests. A call that was interrupted (a test that took too long) takes the JVM's thread with it,
     and a new thread has no active session: without this every later test that writes would also fail."""
     assert len(os.listdir("/proc/self/fd")) < 1000, "py4j's select() takes none from 1,024 on, and hangs"
+    assert one_spark.conf.get("spark.sql.shuffle.partitions") == "2", "a test before changed it; 200 tasks take long"
     one_spark._jvm.SparkSession.setActiveSession(one_spark._jsparkSession)
     return one_spark
 

@@ -111,7 +111,6 @@ def test_sessions_from_topic_to_topic_over_two_runs(
     monkeypatch.setitem(sys.modules, "stateful", recipes)
     cloudpickle.register_pickle_by_value(recipes)
     source, target = topics.make(2), topics.make(1)
-    spark.conf.set("spark.sql.shuffle.partitions", "2")
     provider = "spark.sql.streaming.stateStore.providerClass"
     spark.conf.set(provider, "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider")
 
@@ -134,4 +133,3 @@ def test_sessions_from_topic_to_topic_over_two_runs(
         assert run(("a", 9), ("a", 100)) == ["1", "3"]  # bb, and the three of a: the next is far away
     finally:
         spark.conf.unset(provider)
-        spark.conf.unset("spark.sql.shuffle.partitions")

@@ -279,7 +279,8 @@ def _print_moving(admin: Admin, _options: Options) -> None:
 
 
 _ACTIONS: Final[Mapping[str, Callable[[Admin, Options], int | None]]] = {
-    "generate": _propose_plan, "execute": _start_plan, "verify": _verify_plan, "cancel": _cancel_plan, "list": _print_moving,
+    "generate": _propose_plan, "execute": _start_plan, "verify": _verify_plan, "cancel": _cancel_plan,
+    "list": _print_moving,
 }  # fmt: skip
 
 
