@@ -3,4 +3,4 @@
 Zone: pure. Contains only the version, so that `import ottla` is cheap.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"

@@ -42,6 +42,7 @@ TAKEN_WHOLE = {
     ("DESCRIBE_TOPIC_PARTITIONS", "topics"): "more than MAX_NAMED are refused in pieces",
     ("LIST_GROUPS", "states_filter"): "MAX_FILTERS",
     ("LIST_GROUPS", "types_filter"): "MAX_FILTERS",
+    ("UPDATE_FEATURES", "feature_updates"): _BYTES,
 }
 """Arrays without a bound of their own, and what bounds them."""
 

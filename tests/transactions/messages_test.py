@@ -230,7 +230,7 @@ def test_listed() -> None:
 
 
 def test_a_broker_of_an_older_transaction_version_aborts_by_its_rules() -> None:
-    bench = Bench(Policy(version=1))
+    bench = Bench(Policy(version=lambda: 1))
     bench.init("a")
     bench.add("a", ProducerIdentity(1000, 0), T0, version=0)
     bench.pass_ms(80_000)

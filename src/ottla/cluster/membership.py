@@ -15,6 +15,7 @@ from ottla.cluster.broker_registration import damaged_store_error, ensure_persis
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.controller.controller_election import ControllerElector
+from ottla.cluster.features.feature_levels import registered_features
 from ottla.cluster.store.layout import (
     TOPICS,
     BrokenNode,
@@ -71,6 +72,8 @@ class MembershipSteps(NamedTuple):
     """Reads the ACLs, in every session; None without an authorizer."""
     read_tokens: Callable[[], Workflow[None]] | None = None
     """Reads the delegation tokens, in every session; None without them."""
+    read_features: Callable[[], Workflow[None]] | None = None
+    """Reads the finalized features, in every session. Raises ApiError for one that this release does not support."""
 
 
 class Membership:
@@ -174,7 +177,7 @@ class Membership:
             found = yield from find_cluster_id(self._new_uuid, self._steps.remembered(), adopted)
             yield from ensure_persistent()
             yield from self._changes.read_all()
-            for read in (self._steps.read_acls, self._steps.read_tokens):
+            for read in (self._steps.read_features, self._steps.read_acls, self._steps.read_tokens):
                 if read is not None:
                     yield from read()
             topics = yield from read_children(TOPICS)
@@ -195,7 +198,9 @@ class Membership:
         # Too many to list: the broker registers as one with new directories, and leaves all ISRs.
         if len(incomplete) > INCOMPLETE_MAX:
             incomplete, is_blank = (), True
-        node = BrokerNode(self._endpoints, config.broker_rack, config.ottla_host, is_blank, incomplete)
+        node = BrokerNode(
+            self._endpoints, config.broker_rack, config.ottla_host, is_blank, incomplete, registered_features()
+        )
         content = encode_broker(node, self._clock.now().wall_ms)
         while True:
             life, session = self._generation, self._session

@@ -73,7 +73,7 @@ class AuditLog:
         self._left_out = 0
 
     def log_change(self, peer: Peer, kind: str, **facts: object) -> None:
-        """Write the line of a change that was made for a connection. `kind`: "acl", "config", "user", "quota"."""
+        """Write the line of a change that was made for a connection. `kind`: "acl", "config", "feature", "quota" …"""
         self._write_line("changed", peer, {"kind": kind, **facts})
 
     def report_left_out(self) -> None:

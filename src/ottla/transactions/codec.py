@@ -1,20 +1,21 @@
 """Entries of the state machine ↔ records of `__transaction_state`.
 
-Zone: pure. The bytes are Kafka's. Values are written in version 1, which has tagged fields; they are packed here by
-hand, and read with the declared messages.
+Zone: pure. The bytes are Kafka's. Values are written in version 1, which has tagged fields, or in version 0 while the
+cluster has transaction version 0. They are packed here by hand, and read with the declared messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.record.errors import CorruptRecord
 from ottla.record.internal.parsing import UnknownType, parse_record
 from ottla.record.internal.transactions import TRANSACTION_RECORDS, TransactionLogKey, TransactionLogValue
-from ottla.transactions.state import Transaction, TransactionStatus
+from ottla.transactions.state import FLEXIBLE, Transaction, TransactionStatus, newest_version
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.wire.codec import encode_bytes
 from ottla.wire.primitives import uvarint
 
 # The key:   version i16 = 0 | length i16 | transactional id
@@ -22,6 +23,8 @@ from ottla.wire.primitives import uvarint
 #            | last update i64 | start i64 | number of tagged fields, each: tag u8, length u8, value
 _KEY_TYPE: Final = 0
 _VALUE_VERSION: Final = 1
+_OLD_VALUE_VERSION: Final = 0
+"""As version 1, without tagged fields, and with fixed sizes of arrays and strings."""
 _KEY: Final = Struct(">hh")
 _HEAD: Final = Struct(">hqhib")
 """Version, producer id, epoch, timeout, status."""
@@ -49,7 +52,9 @@ class TransactionCodec:
 
     newest_only = True
 
-    def __init__(self) -> None:
+    def __init__(self, version: Callable[[], int] = newest_version) -> None:
+        """`version` returns the transaction version of the cluster."""
+        self._version = version
         self._known: dict[frozenset[TopicPartition], bytes] = {}
         """Encoded sets of partitions. Producers use the same sets again, and each transaction writes its set twice."""
 
@@ -61,6 +66,8 @@ class TransactionCodec:
         if entry.transaction is None:
             return key, None
         txn = entry.transaction
+        if self._version() < FLEXIBLE and _fits_old_value(txn):
+            return key, _pack_old_value(txn)
         if txn.status is TransactionStatus.EMPTY:
             return key, _pack_value(txn, b"\0")  # null for a producer that has no transaction yet
         return key, _pack_value(txn, self._known.get(txn.partitions) or self._cache_partitions(txn.partitions))
@@ -101,6 +108,33 @@ def _pack_value(txn: Transaction, partitions: bytes) -> bytes:
     head = _HEAD.pack(_VALUE_VERSION, txn.producer_id, txn.epoch, txn.timeout_ms, txn.status)
     tail = _TAIL.pack(txn.update_ms, txn.start_ms, len(tags))
     return b"".join((head, partitions, tail, *tags))
+
+
+def _fits_old_value(txn: Transaction) -> bool:
+    """Whether version 0 has fields for everything. A producer that began before a downgrade has more."""
+    rest = txn.previous_producer_id, txn.next_producer_id, txn.version, txn.last_epoch
+    return rest == (NO_PRODUCER_ID, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH)
+
+
+def _pack_old_value(txn: Transaction) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(txn.partitions):
+        topics.setdefault(topic, []).append(partition)
+    value = TransactionLogValue(
+        producer_id=txn.producer_id,
+        producer_epoch=txn.epoch,
+        transaction_timeout_ms=txn.timeout_ms,
+        transaction_status=txn.status,
+        transaction_partitions=None if txn.status is TransactionStatus.EMPTY else _old_partitions(topics),
+        transaction_last_update_timestamp_ms=txn.update_ms,
+        transaction_start_timestamp_ms=txn.start_ms,
+    )
+    return _OLD_VALUE_VERSION.to_bytes(2) + encode_bytes(value, _OLD_VALUE_VERSION)
+
+
+def _old_partitions(topics: Mapping[str, list[int]]) -> list[TransactionLogValue.PartitionsSchema]:
+    schema = TransactionLogValue.PartitionsSchema
+    return [schema(topic=topic, partition_ids=partitions) for topic, partitions in topics.items()]
 
 
 def _packed_partitions(partitions: Iterable[TopicPartition]) -> bytes:

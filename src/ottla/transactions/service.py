@@ -38,6 +38,8 @@ from ottla.wire.messages.end_txn import WriteTxnMarkersResponse
 
 TOPIC: Final = "__transaction_state"
 MARKERS_VERSION: Final = 2
+OLD_MARKERS_VERSION: Final = 1
+"""The version of WriteTxnMarkers without transaction versions."""
 MARKERS_LANE: Final = "transaction markers"
 FEW_PARTITIONS: Final = 4
 """A transaction with at most this many partitions, all led here, has its markers written without the queue …"""
@@ -305,11 +307,16 @@ class Transactions:
         self._peers.send_request(
             batch.node,
             batch.request,
-            MARKERS_VERSION,
+            self._markers_version(batch),
             self._request_timeout_ms,
             lambda answer: self._on_marker_response(batch, answer),
             MARKERS_LANE,
         )
+
+    def _markers_version(self, batch: MarkerBatch) -> int:
+        # A transaction that a producer began before a downgrade keeps its version to its end.
+        newest = max((marker.transaction_version for marker in batch.request.markers), default=0)
+        return MARKERS_VERSION if max(newest, self._policy.version()) >= BUMPED else OLD_MARKERS_VERSION
 
     def _on_marker_response(self, batch: MarkerBatch, answer: WriteTxnMarkersResponse | Failure) -> None:
         if isinstance(answer, Failure):

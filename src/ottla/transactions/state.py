@@ -17,9 +17,16 @@ LAST_EPOCH: Final = MAX_EPOCH - 1
 """The highest epoch that a producer gets."""
 BUMPED: Final = 2
 """The transaction version (KIP-890) from which on every end of a transaction increments the epoch."""
+FLEXIBLE: Final = 1
+"""The transaction version from which on records of `__transaction_state` have tagged fields."""
 UNBUMPED: Final = 0
 _NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
 _new = tuple.__new__  # a third of the time of the classes' own, and identities are made and compared all the time
+
+
+def newest_version() -> int:
+    """The newest transaction version."""
+    return BUMPED
 
 
 class TransactionStatus(IntEnum):

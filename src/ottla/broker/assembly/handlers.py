@@ -54,6 +54,7 @@ def add_cluster(base: Foundation, metadata: MetadataWing, entities: EntityWing) 
         entities.throttles.admit_mutations,
         entities.resources,
         entities.telemetry.note_software,
+        metadata.features,
     )
     acls = AclHandlers(
         metadata.stores.watched,

@@ -20,6 +20,7 @@ from ottla.cluster.controlled_shutdown import ControlledShutdown
 from ottla.cluster.controller.controller_election import ControllerElector
 from ottla.cluster.entities.entity_reader import EntityReader
 from ottla.cluster.epoch_lookup import EpochLookup
+from ottla.cluster.features.feature_store import FeatureStore
 from ottla.cluster.log_dir_events import LogDirEvents
 from ottla.cluster.membership import Membership, MembershipSteps
 from ottla.cluster.producer_ids import ProducerIds
@@ -44,6 +45,7 @@ class MetadataWing(NamedTuple):
     """None without an authorizer."""
     tokens: TokenStore | None
     """None without delegation tokens."""
+    features: FeatureStore
 
 
 def build_metadata(
@@ -80,6 +82,7 @@ def build_metadata(
         LogDirEvents(store, base.purgatory, base.node_id, timeout_ms, on_failure_not_reported),
         None if base.authorizer is None else AclStore(store, base.authorizer, world.clock, base.purgatory),
         None if base.login.tokens is None else TokenStore(store, base.login.tokens, world.clock, base.purgatory),
+        FeatureStore(store, base.purgatory),
     )
 
 
@@ -87,6 +90,7 @@ def build_membership(base: Foundation, metadata: MetadataWing, steps: Membership
     """Create the object that joins and leaves the cluster. `steps` need the logs and their replicas."""
     clock, entropy = base.world.clock, base.world.entropy
     store, fence = metadata.stores.watched, metadata.fence
+    steps = steps._replace(read_features=metadata.features.read_all)
     if metadata.acls is not None:
         steps = steps._replace(read_acls=metadata.acls.read_all)
     if metadata.tokens is not None:

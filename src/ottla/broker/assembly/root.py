@@ -39,7 +39,8 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     seat = metadata.seat
     # The coordinators come before the replicas, whose partitions report their roles to them.
     markers = handlers.new_marker_handlers(base)
-    transactions = build_transactions(base, metadata.producer_ids, metadata.topics, markers.write_markers)
+    version = metadata.features.transaction_version
+    transactions = build_transactions(base, metadata.producer_ids, metadata.topics, markers.write_markers, version)
     groups = build_groups(base, transactions.verifier)
     coordinators = BrokerCoordinators(groups.groups, groups.heartbeats, transactions.transactions, transactions.view)
     on_dir_failure = metadata.log_dir_events.report_failure

@@ -5,12 +5,12 @@ Zone: deterministic. Construction only; `ottla.transactions` has the coordinator
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.broker.assembly.foundation import Foundation
 from ottla.broker.coordination.local_verification import LocalVerification
 from ottla.broker.coordination.transaction_cluster_view import InternalTopics, TransactionClusterView
-from ottla.cluster.handlers.client_handlers import TRANSACTION_VERSION
 from ottla.config.broker import BrokerConfig
 from ottla.coordinator.shard_runtime import RuntimeContext
 from ottla.replication.marker_handlers import WriteHere
@@ -20,6 +20,7 @@ from ottla.transactions.codec import TransactionCodec
 from ottla.transactions.machine import Policy
 from ottla.transactions.producer_handlers import ProducerHandlers
 from ottla.transactions.service import TOPIC, IdSource, Transactions
+from ottla.transactions.state import newest_version
 
 
 class TransactionWing(NamedTuple):
@@ -33,9 +34,14 @@ class TransactionWing(NamedTuple):
 
 
 def build_transactions(
-    base: Foundation, ids: IdSource, topics: InternalTopics, write_here: WriteHere | None
+    base: Foundation,
+    ids: IdSource,
+    topics: InternalTopics,
+    write_here: WriteHere | None,
+    version: Callable[[], int] = newest_version,
 ) -> TransactionWing:
-    """Create the objects. `write_here` writes markers to partitions of this broker.
+    """Create the objects. `write_here` writes markers to partitions of this broker; `version` returns the transaction
+    version of the cluster.
 
     None: this broker gets requests from itself like from others, for markers and for verification.
     """
@@ -45,12 +51,12 @@ def build_transactions(
         clock,
         base.purgatory,
         base.effects.queue_effect,
-        TransactionCodec(),
+        TransactionCodec(version),
         buffer_size=config.transaction_state_log_load_buffer_size,
     )
     transactions = Transactions(
         tools,
-        _transaction_policy(config),
+        _transaction_policy(config, version),
         ids,
         base.peers,
         view,
@@ -78,11 +84,11 @@ def _new_verifier(base: Foundation, ask_local: LocalCoordinator | None) -> Verif
     )
 
 
-def _transaction_policy(config: BrokerConfig) -> Policy:
+def _transaction_policy(config: BrokerConfig, version: Callable[[], int]) -> Policy:
     return Policy(
         config.transaction_max_timeout_ms,
         config.transactional_id_expiration_ms,
         config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
         config.transaction_remove_expired_transaction_cleanup_interval_ms,
-        TRANSACTION_VERSION,
+        version,
     )

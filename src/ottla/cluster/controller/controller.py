@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.cluster.controller.brokers import BrokerChanges
 from ottla.cluster.controller.deletions import TopicDeletions
+from ottla.cluster.controller.feature_updates import update_features
 from ottla.cluster.controller.leaders import ElectionOutcomes, ElectionType, LeaderElections
 from ottla.cluster.controller.moves import PartitionMoves
 from ottla.cluster.controller.partition_state_store import PartitionStateStore
@@ -20,6 +21,7 @@ from ottla.cluster.controller.pending_requests import PendingRequest, PendingReq
 from ottla.cluster.controller.proposals import Proposals
 from ottla.cluster.controller.queue import WorkQueue, client_error_of, not_controller_error
 from ottla.cluster.controller.topic_changes import TopicChanges
+from ottla.cluster.features.feature_levels import FeatureUpdate, FinalizedFeatures
 from ottla.cluster.image import ClusterImage, TopicImage
 from ottla.cluster.producer_ids import BLOCK_SIZE
 from ottla.cluster.store.layout import (
@@ -448,4 +450,18 @@ class Controller:
         """Allocate a block of ids: (first, size). Errors: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
         self._queue.submit_request(
             "producer ids", lambda: allocate_block(self._core, broker, broker_epoch), self._requests.add_request(done)
+        )
+
+    def update_features(
+        self,
+        updates: Sequence[FeatureUpdate],
+        validate_only: bool,
+        timeout_ms: int,
+        done: ControllerResponse[FinalizedFeatures],
+    ) -> None:
+        """Finalize levels of features, all or none. Answered when they are stored. Errors: `update_features`."""
+        self._queue.submit_request(
+            "update features",
+            lambda: update_features(self._core, updates, validate_only),
+            self._requests.add_request(done, timeout_ms),
         )

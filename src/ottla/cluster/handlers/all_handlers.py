@@ -11,6 +11,8 @@ from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.config_writer import ConfigWriter
 from ottla.cluster.entities.resource_configs import ResourceConfigs
+from ottla.cluster.features.feature_handlers import FeatureHandlers
+from ottla.cluster.features.feature_store import FeatureStore
 from ottla.cluster.handlers.client_handlers import ClientHandlers, OnClientSoftware, Ranges
 from ottla.cluster.handlers.config_handlers import ConfigHandlers
 from ottla.cluster.handlers.controller_handlers import ControllerHandlers
@@ -38,6 +40,7 @@ class HandlerContext(NamedTuple):
     admit_mutations: AdmitMutations
     resources: ResourceConfigs
     on_client_software: OnClientSoftware
+    features: FeatureStore
 
 
 def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
@@ -46,10 +49,11 @@ def cluster_handlers(room: HandlerContext, ranges: Ranges) -> list[object]:
     return [
         MetadataHandlers(cluster, topics),
         TopicPageHandlers(cluster),
-        ClientHandlers(cluster, topics, ranges, room.on_client_software),
+        ClientHandlers(cluster, topics, ranges, room.on_client_software, room.features),
         TopicHandlers(cluster, topics, room.admit_mutations),
         ConfigHandlers(cluster, room.alterations, room.resources, room.audit),
         UpdateHandlers(cluster, room.changes, room.fence, room.network),
         ControllerHandlers(topics),
+        FeatureHandlers(topics, room.features, room.audit),
         ReassignmentHandlers(topics),
     ]

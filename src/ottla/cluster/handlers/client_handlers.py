@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 from ottla.acls import Operation, ResourceType
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.coordinators import partition_for
+from ottla.cluster.features.feature_levels import SUPPORTED, FinalizedFeatures
+from ottla.cluster.features.feature_store import FeatureStore
 from ottla.cluster.image import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicImage
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError, ErrorCode
@@ -32,8 +34,6 @@ _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _TOPIC_BY_TYPE: Final = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
 _RESOURCE_BY_TYPE: Final = {0: ResourceType.GROUP, 1: ResourceType.TRANSACTIONAL_ID}
 _NOBODY: Final = -1
-TRANSACTION_VERSION: Final = 2
-"""The transaction version (KIP-890) that ApiVersions announces."""
 _SOFTWARE_VERSION: Final = 3
 """The first version of ApiVersions that names the client's software."""
 _FEATURES_VERSION: Final = 3
@@ -61,24 +61,35 @@ class ClientHandlers:
     """Handles ApiVersions and FindCoordinator."""
 
     def __init__(
-        self, cluster: Cluster, topics: TopicRequests, ranges: Ranges, on_client_software: OnClientSoftware
+        self,
+        cluster: Cluster,
+        topics: TopicRequests,
+        ranges: Ranges,
+        on_client_software: OnClientSoftware,
+        features: FeatureStore,
     ) -> None:
         self._cluster = cluster
         self._topics = topics
         self._ranges = ranges
         self._on_client_software = on_client_software
+        self._features = features
+        self._announced = features.finalized
         self._versions_answers: dict[int, Encoded] = {}
-        """ApiVersions' version → the answer. It never changes: all APIs are registered before the first request."""
+        """ApiVersions' version → the answer. It changes with the finalized features only: APIs are registered before
+        the first request."""
 
     @handles(ApiKey.API_VERSIONS, 0, 4)
     def api_versions(self, context: Context, request: ApiVersionsRequest) -> Encoded | ApiVersionsResponse:
-        """Return the API versions of this broker, and the one feature that clients may use."""
+        """Return the API versions of this broker, and the features of the cluster."""
         version = context.api_version
         if version >= _SOFTWARE_VERSION:
             names = request.client_software_name, request.client_software_version
             if not all(map(_SOFTWARE.fullmatch, names)):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             self._on_client_software(context.peer, *names)
+        if self._announced is not self._features.finalized:
+            self._announced = self._features.finalized
+            self._versions_answers.clear()
         if version not in self._versions_answers:
             # Encoding takes ten times as long as the rest of the request, and each new connection sends one.
             self._versions_answers[version] = Encoded(encode(self._versions_of(version), version))
@@ -91,7 +102,7 @@ class ClientHandlers:
         ]
         response = ApiVersionsResponse(api_keys=keys)
         if version >= _FEATURES_VERSION:
-            _announce_features(response, version)
+            _announce_features(response, version, self._announced)
         return response
 
     # -- FindCoordinator ---------------------------------------------------------------------------------------
@@ -158,17 +169,20 @@ class ClientHandlers:
         return _Found(ErrorCode.NONE, "", partition.leader, endpoint.host, endpoint.port)
 
 
-def _announce_features(response: ApiVersionsResponse, version: int) -> None:
-    """Add the feature, always finalized at this level, because all brokers of a cluster have one version.
+def _announce_features(response: ApiVersionsResponse, version: int, features: FinalizedFeatures) -> None:
+    """Add what this broker supports, and what the cluster has finalized; 0 is not finalized, as in Kafka.
 
     Clients of version 3 reject a feature with a minimum of 0, and receive only its finalized level (KAFKA-17011).
     """
     supported, finalized = ApiVersionsResponse.SupportedFeatureKey, ApiVersionsResponse.FinalizedFeatureKey
-    name, level = "transaction.version", TRANSACTION_VERSION
-    if version >= _ZERO_VERSION:
-        response.supported_features.append(supported(name=name, min_version=0, max_version=level))
-    response.finalized_features_epoch = 0
-    response.finalized_features.append(finalized(name=name, max_version_level=level, min_version_level=level))
+    response.finalized_features_epoch = features.epoch
+    for name, own in SUPPORTED.items():
+        level = features.level_of(name)
+        if version >= _ZERO_VERSION or own.min_level:
+            each = supported(name=name, min_version=own.min_level, max_version=own.max_level)
+            response.supported_features.append(each)
+        if level:
+            response.finalized_features.append(finalized(name=name, max_version_level=level, min_version_level=level))
 
 
 def _old_response(found: _Found) -> FindCoordinatorResponse:

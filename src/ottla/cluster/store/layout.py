@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from ottla.types import ZERO_UUID, Endpoint, TopicPartition, uuid_from_text, uuid_to_text
@@ -88,6 +89,8 @@ class BrokerNode(NamedTuple):
     """A log directory of the broker is new: the records of replicas that were there before are lost."""
     incomplete: tuple[TopicPartition, ...] = ()
     """Partitions whose logs lack records that they had before the restart."""
+    features: Mapping[str, Mapping[str, int]] = MappingProxyType({})
+    """The lowest and highest level of each feature that the broker follows; only written."""
 
 
 class BlockNode(NamedTuple):
@@ -174,7 +177,7 @@ def encode_broker(node: BrokerNode, wall_ms: int) -> bytes:
     """Encode a registration. `host` and `port` repeat the first PLAINTEXT endpoint, for readers of version 1."""
     plain = next((endpoint for endpoint in node.endpoints if endpoint.protocol == "PLAINTEXT"), None)
     content: dict[str, Any] = {
-        "features": {},
+        "features": dict(node.features),
         "listener_security_protocol_map": {endpoint.listener: endpoint.protocol for endpoint in node.endpoints},
         "endpoints": [
             f"{endpoint.listener}://{_bracket_ipv6(endpoint.host)}:{endpoint.port}" for endpoint in node.endpoints
