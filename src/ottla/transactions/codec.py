@@ -111,9 +111,12 @@ def _pack_value(txn: Transaction, partitions: bytes) -> bytes:
 
 
 def _fits_old_value(txn: Transaction) -> bool:
-    """Whether version 0 has fields for everything. A producer that began before a downgrade has more."""
-    rest = txn.previous_producer_id, txn.next_producer_id, txn.version, txn.last_epoch
-    return rest == (NO_PRODUCER_ID, NO_PRODUCER_ID, 0, NO_PRODUCER_EPOCH)
+    """Whether version 0 has the fields that decide about the transaction: it began under version 0 or 1.
+
+    Version 0 also lacks the identity before the last InitProducerId. So a producer that repeats it after a failover is
+    fenced, as in Kafka.
+    """
+    return txn.next_producer_id == NO_PRODUCER_ID and not txn.version
 
 
 def _pack_old_value(txn: Transaction) -> bytes:

@@ -146,7 +146,8 @@ class FakeBroker:
         endpoint = Endpoint("PLAINTEXT", self.registration.get("address", f"host{self.node}"), 9092)
         said = self.registration
         lost = said.get("is_blank", False), said.get("incomplete", ())
-        node = layout.BrokerNode((endpoint,), said.get("rack"), said.get("host"), *lost)
+        features = said.get("features", {})
+        node = layout.BrokerNode((endpoint,), said.get("rack"), said.get("host"), *lost, features)
         path = layout.broker_path(self.node)
         self.house.write(Op("ephemeral", path, layout.encode_broker(node, 1)), link=self.link)
         self.epoch = self.house.node(path).czxid

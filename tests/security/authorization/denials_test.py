@@ -110,6 +110,8 @@ REQUESTS: dict[str, list[tuple[ErrorCode, Any]]] = {
     "UpdateMetadata": [(CLUSTER, lambda *_: m.UpdateMetadataRequest())],
     "ControlledShutdown": [(CLUSTER, lambda *_: m.ControlledShutdownRequest(broker_id=1))],
     "AlterPartition": [(CLUSTER, lambda *_: m.AlterPartitionRequest(broker_id=1))],
+    "UpdateFeatures": [(CLUSTER, lambda *_: m.UpdateFeaturesRequest(
+        feature_updates=[m.UpdateFeaturesRequest.FeatureUpdateKey(feature="transaction.version")]))],
     "AllocateProducerIds": [(CLUSTER, lambda *_: m.AllocateProducerIdsRequest(broker_id=1))],
     "OffsetCommit": [(GROUP, offset_commit)],
     "OffsetFetch": [(GROUP, offset_fetch)],
