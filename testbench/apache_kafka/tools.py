@@ -34,13 +34,12 @@ CLASSES = {
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
     "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
     "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
     "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
-    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
-    "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
-    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
     "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
 }
 IN_KAFKA_3 = {

@@ -22,7 +22,6 @@ from ottla.kafka_tools.options import (
     WordsReport,
     WrongUsage,
     WrongWords,
-    parse_words,
     usage_text,
 )
 from ottla.terminal import protect_streams
@@ -44,6 +43,8 @@ TOOLS: Final = {
     "kafka-leader-election": "leader_election",
     "kafka-log-dirs": "log_dirs",
     "kafka-reassign-partitions": "reassignment.reassign_partitions",
+    "kafka-producer-perf-test": "perf.producer_perf_test",
+    "kafka-consumer-perf-test": "perf.consumer_perf_test",
 }
 """The module of each tool, in `ottla.kafka_tools.tools`; each has a `TOOL`."""
 
@@ -86,7 +87,7 @@ def run_tool(tool: Tool, words: Sequence[str]) -> int:
 
     known = (*tool.options, *HELP)
     try:
-        options = parse_words(known, words)
+        options = tool.parse(known, words)
         _print_help(tool, options, words)
         return tool.run(options) or 0
     except WrongUsage as error:

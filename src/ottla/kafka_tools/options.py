@@ -22,6 +22,8 @@ class Takes(Enum):
     """A value each time it is given."""
     MAYBE = "maybe"
     """A value if the next word is not an option."""
+    SEVERAL = "several"
+    """All words up to the next option, for tools that parse with `argument_parser`."""
 
 
 class Option(NamedTuple):
@@ -71,7 +73,10 @@ class Options(NamedTuple):
         """The value of an option. Raises ToolError for one that was given twice."""
         values = self.given.get(name, ())
         if len(values) > 1:
-            raise ToolError(f"Found multiple arguments for option {name}, but you asked for only one")
+            raise ToolError(
+                f"Found multiple arguments for option {name}, but you asked for only one",
+                "joptsimple.MultipleArgumentsForOptionException",
+            )
         return values[0] if values else default
 
     def values_of(self, name: str) -> Sequence[str]:
@@ -244,3 +249,5 @@ class Tool(NamedTuple):
     """Whether the exception also is."""
     wrap_refusals: bool = False
     """Whether an error of the cluster is the cause of another exception, as where Kafka's tool waits for a future."""
+    parse: Callable[[Sequence[Option], Sequence[str]], Options] = parse_words
+    """The rules by which words are parsed; `argument_parser` has the other ones."""

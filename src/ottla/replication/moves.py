@@ -97,6 +97,7 @@ class ReplicaMoves:
 
     def waiting_for(self, target: LogDir) -> list[TopicPartition]:
         """Replicas that are moved to a directory when those before them are done."""
+        # Moves are few, and only those that were asked for: no other replica is looked at.
         return [tp for tp, each in self._moves.items() if each.move is None and each.target is target]
 
     def is_waiting(self, tp: TopicPartition, target: LogDir) -> bool:

@@ -36,7 +36,6 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     entities = build_entities(config, world, users.on_user_config)
     base = lay_foundation(config, entities.throttled_world(world), on_change, on_dir_offline, users)
     metadata = build_metadata(base, entities.reader, on_session, on_new_controller, listener.on_failure_not_reported)
-    seat = metadata.seat
     # The coordinators come before the replicas, whose partitions report their roles to them.
     markers = handlers.new_marker_handlers(base)
     version = metadata.features.transaction_version
@@ -52,7 +51,7 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
     membership = build_membership(base, metadata, startup.membership_steps())
     on_session.bind(membership.on_session)
     ready_check = build_ready_check(base, metadata, startup, listener)
-    changes = ClusterChanges(base.cluster, seat, base.logs, replicas, coordinators, ready_check, listener)
+    changes = ClusterChanges(base.cluster, metadata.seat, base.logs, replicas, coordinators, ready_check, listener)
     on_change.bind(changes.on_change)
 
     records.add_produce(base, transactions.verifier)
@@ -74,6 +73,6 @@ def build_broker(config: BrokerConfig, world: World, listener: BrokerListener) -
             new_frame_input(entities, base.dispatch),
             startup,
             ready_check,
-            build_metrics(base, seat, replicas, coordinators, entities),
+            build_metrics(base, metadata.seat, replicas, coordinators, entities),
         ),
     )

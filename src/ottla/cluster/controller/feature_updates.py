@@ -39,6 +39,7 @@ def update_features(
     for _ in range(_TRIES):
         node = yield from core.read_node(FEATURE)
         present = _read_present(node)
+        # Checked again in each attempt: the levels may be others by now.
         levels = apply_updates(present, updates)
         yield from _check_brokers(core, updates)
         if validate_only or levels == present.levels:

@@ -49,6 +49,7 @@ class FeatureHandlers:
             if isinstance(outcome, ApiError):
                 context.send_reply(outcome)
                 return
+            # The controller's broker follows at once, so that a client that asks it again sees its own change.
             if not request.validate_only:
                 self._features.set_finalized(outcome)
                 levels = ", ".join(f"{each.name}={each.level}" for each in updates)

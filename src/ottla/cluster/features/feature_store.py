@@ -57,6 +57,7 @@ class FeatureStore:
     def _read_again(self) -> Workflow[None]:
         try:
             yield from self.read_all()
+        # A running broker keeps what it knows; only a start is refused.
         except (BrokenNode, ApiError) as error:
             logger.error("features: keeping the levels of epoch %d: %s", self.finalized.epoch, error)
 

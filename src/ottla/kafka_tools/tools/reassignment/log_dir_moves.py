@@ -30,6 +30,7 @@ class Place(NamedTuple):
 def find_places(admin: Admin, replicas: Mapping[Replica, object]) -> dict[Replica, Place]:
     """The log directories of replicas; brokers that do not answer have none."""
     nodes = sorted({replica.node_id for replica in replicas})
+    # A broker that is not alive would be waited for until the deadline.
     live = {node.node_id for node in admin.describe_cluster().nodes} if nodes else set()
     partitions = list(dict.fromkeys(replica.tp for replica in replicas))
     found = admin.describe_log_dirs(partitions, nodes=[node for node in nodes if node in live]) if nodes else {}
@@ -51,6 +52,7 @@ def _add_places(places: dict[Replica, Place], node: int, found: LogDir) -> None:
 def move_text(replica: Replica, place: Place, target: str) -> str:
     """The state of a move, as --verify prints it."""
     where, name = f"Partition {replica.tp} on broker {replica.node_id}", f"{replica.tp}-{replica.node_id}"
+    # 1. No replica, or a log directory out of service. 2. On its way. 3. On another way. 4. There, or not begun.
     if not place.present:
         return f"Partition {replica.tp} cannot be found in any live log directory on broker {replica.node_id}."
     if place.future == target and place.present != target:

@@ -115,6 +115,7 @@ def _rows(text: str, name: str) -> list[Any]:
     except (ValueError, RecursionError):
         raise ToolError("The input string is not a valid JSON", _OPERATION) from None
     fields = _typed(document, dict, "JSON object")
+    # A file without a version is of version 1, as those of the oldest tools.
     version = _typed(fields.get("version", _VERSION), int, "`Integer` value")
     if version != _VERSION:
         raise ToolError(f"Not supported version field value {version}", _OPERATION)

@@ -114,6 +114,7 @@ def _read_json(options: Options, name: str) -> str:
 def _propose_plan(admin: Admin, options: Options) -> None:
     from ottla.cli.reassign_plan import plan_assignment
 
+    # 1. Both lists are read and checked before the cluster is asked, in the order of Kafka's tool.
     topics = parse_topics(_read_json(options, "topics-to-move-json-file"))
     brokers = parse_brokers(options.value_of("broker-list"))
     check_topics(topics)
@@ -122,6 +123,7 @@ def _propose_plan(admin: Admin, options: Options) -> None:
         for name, topic in _views(admin, topics).items()
         for number, view in topic.partitions.items()
     }
+    # 2. Brokers of the list that are not alive are passed over, as in Kafka.
     racks = _racks(admin, brokers, ignored=options.has("disable-rack-aware"))
     most = max((len(replicas) for replicas in present.values()), default=0)
     if most > len(racks):
@@ -156,6 +158,7 @@ def _start_plan(admin: Admin, options: Options) -> int:
     timeout_ms = options.number_of("timeout", _START_MS)
     plan = _read_plan(options)
     check_plan(plan)
+    # Two plans at once would share the throttles, and the first that is done would remove them.
     moving = admin.list_partition_reassignments()
     if moving and not options.has("additional"):
         print(
@@ -165,6 +168,7 @@ def _start_plan(admin: Admin, options: Options) -> int:
         )
         return 1
     _check_brokers(admin, plan)
+    # The way back is printed before anything is changed.
     present = _present_replicas(admin, plan)
     print(f"Current partition replica assignment\n\n{_present_text(admin, present)}\n")
     print("Save this to use as the --reassignment-json-file option during rollback", flush=True)
@@ -175,6 +179,7 @@ def _start_plan(admin: Admin, options: Options) -> int:
     if _print_errors("Error reassigning partition(s):", results):
         return 1
     print(f"Successfully started partition {_counted(plan.targets)} for {_joined(plan.targets)}", flush=True)
+    # After the reassignment: a broker may have to create the replica first.
     start_moves(admin, sorted_replicas(plan.log_dirs), timeout_ms)
     return 0
 
@@ -189,9 +194,11 @@ def _check_brokers(admin: Admin, plan: Plan) -> None:
 def _moves(plan: Plan, present: _Replicas, moving: Mapping[TopicPartition, Reassignment]) -> dict[TopicPartition, Move]:
     """From where to where each partition is copied: of the plan, and of those that are being moved already."""
     moves = {}
+    # 1. What is moved already keeps its throttle: the lists of a topic are replaced as a whole.
     for tp, each in moving.items():
         sources = frozenset(each.replicas) - frozenset(each.adding)
         moves[tp] = Move(sources, frozenset(each.adding))
+    # 2. The plan adds its own brokers to those of a move that it replaces.
     for tp, nodes in plan.targets.items():
         ongoing = moves.get(tp)
         sources = ongoing.sources if ongoing else frozenset(present[tp])
@@ -226,6 +233,7 @@ def _verify_plan(admin: Admin, options: Options) -> None:
     for tp, nodes in plan.targets.items():
         print(_state_text(tp, nodes, present.get(tp, ()), moving=tp in moving))
     print("\n".join(move_text(replica, place, plan.log_dirs[replica]) for replica, place in places.items()), flush=True)
+    # Any move, also of other topics: the rates of a broker count for all of them.
     ongoing = any(place.future or not place.present for place in places.values())
     if not moving and not ongoing and not options.has("preserve-throttles"):
         _clear_throttles(admin, plan)
@@ -254,6 +262,7 @@ def _cancel_plan(admin: Admin, options: Options) -> int:
             return 1
         print(f"Successfully cancelled partition {_counted(moving)} for: {_joined(moving)}", flush=True)
     places = find_places(admin, plan.log_dirs)
+    # A move ends when the replica is "moved" to where it is.
     back = {replica: place.present for replica, place in places.items() if place.future == plan.log_dirs[replica]}
     if back:
         start_moves(admin, sorted_replicas(back), timeout_ms)

@@ -38,6 +38,7 @@ def set_replication_throttle(admin: Admin, moves: Mapping[TopicPartition, Move],
             ConfigChange(key, ",".join(replicas)) for key, replicas in zip(_REPLICAS, lists, strict=True)
         ]
     nodes = {node for move in moves.values() for node in move.sources | move.destinations}
+    # Settings of a broker that is not alive cannot be changed: it moves nothing either.
     for broker in _live_brokers(admin, nodes):
         changes[broker] = [ConfigChange(key, str(rate)) for key in _RATES]
     _alter_configs(admin, changes)
@@ -55,6 +56,7 @@ def clear_throttles(admin: Admin, nodes: Collection[int], topics: Iterable[str])
     Brokers that are not alive keep theirs: no other broker changes their settings.
     """
     topics = sorted(topics)
+    # All brokers: an earlier plan, whose file is lost, may have left its rates on others.
     live = [node.node_id for node in admin.describe_cluster().nodes]
     named = sorted({*nodes, *live})
     print(f"Clearing broker-level throttles on {_counted('broker', named)}", flush=True)

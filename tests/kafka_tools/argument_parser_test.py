@@ -1,0 +1,71 @@
+"""Words by the rules of argparse: abbreviations, several values, and its messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.kafka_tools.argument_parser import ArgumentRules, parse_arguments
+from ottla.kafka_tools.options import HELP, Option, Takes, WrongWords, flag, value
+
+RULES = ArgumentRules("kafka-x", ("topic",), {"size": "Integer", "count": "Long", "rate": "Double"}, ("size", "plain"))
+OPTIONS = (
+    value("topic", "A topic."),
+    value("size", "A number."),
+    value("count", "A number."),
+    value("rate", "A number."),
+    flag("plain", "No number."),
+    Option("props", Takes.SEVERAL, "Properties."),
+    value("old", "An option.", "it is old"),
+    *HELP,
+)
+GOOD = ["--topic", "a", "--plain"]
+
+
+def test_values() -> None:
+    words = ["--topic=a=b", "--si", "-5", "--props", "x=1", "y=2", "--rate", "-.5"]
+    assert parse_arguments(RULES, OPTIONS, words).given == {
+        "topic": ["a=b"],
+        "size": ["-5"],
+        "props": ["x=1", "y=2"],
+        "rate": ["-.5"],
+    }
+    assert parse_arguments(RULES, OPTIONS, [*GOOD, "--topic", "b"]).value_of("topic") == "b"
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["--version", "--topic", "a"]])
+def test_nothing_is_required_for_help(words: list[str]) -> None:
+    assert "plain" not in parse_arguments(RULES, OPTIONS, words).given
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--plain"], "argument --topic is required"),
+        (["--topic", "a"], "one of the arguments --size --plain is required"),
+        (["--topic"], "argument --topic: expected one argument"),
+        (["--topic", "--plain"], "argument --topic: expected one argument"),
+        ([*GOOD, "--props", "--topic", "a"], "argument --props: expected at least one argument"),
+        ([*GOOD, "--size", "1"], "argument --size: not allowed with argument --plain"),
+        ([*GOOD, "word"], "unrecognized arguments: 'word'"),
+        ([*GOOD, "--nonsense"], "unrecognized arguments: '--nonsense'"),
+        ([*GOOD, "-topic"], "unrecognized arguments: '-topic'"),
+        ([*GOOD, "--p"], "ambiguous option: --p could match --plain, --props"),
+        (
+            ["--topic", "a", "--size", "x"],
+            "argument --size: could not convert 'x' to Integer (For input string: \"x\")",
+        ),
+        ([*GOOD, "--count", str(2**63)], f"argument --count: could not convert '{2**63}' to Long"),
+        ([*GOOD, "--count", "1_0"], "argument --count: could not convert '1_0' to Long"),
+        ([*GOOD, "--rate", "1_0"], "argument --rate: could not convert '1_0' to Double"),
+        ([*GOOD, "--rate", "x"], "argument --rate: could not convert 'x' to Double"),
+        ([*GOOD, "--old", "x"], "--old is an option of Apache Kafka's tool that Ottla's does not have: it is old"),
+    ],
+)
+def test_errors(words: list[str], message: str) -> None:
+    with pytest.raises(WrongWords) as caught:
+        parse_arguments(RULES, OPTIONS, words)
+    usage, _, rest = caught.value.message.partition("\nkafka-x: error: ")
+    assert rest.startswith(message)
+    assert usage.startswith("usage: kafka-x [-h] --topic TOPIC [--size SIZE]")
+    assert "old" not in usage
+    assert "[--props PROPS [PROPS ...]]" in usage
