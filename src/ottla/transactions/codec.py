@@ -66,6 +66,7 @@ class TransactionCodec:
         if entry.transaction is None:
             return key, None
         txn = entry.transaction
+        # Asked for each record, because the level may change while a transaction is open.
         if self._version() < FLEXIBLE and _fits_old_value(txn):
             return key, _pack_old_value(txn)
         if txn.status is TransactionStatus.EMPTY:

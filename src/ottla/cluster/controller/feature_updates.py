@@ -36,6 +36,10 @@ def update_features(
 
     Raises ApiError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED, NOT_CONTROLLER; Failure.
     """
+    # 1. The node as it is now, with its version, on which the write is conditional.
+    # 2. The rules of levels, and then all brokers: both only refuse.
+    # 3. One fenced write. After a lost answer or a conflict all steps are repeated, so that a write that did succeed is
+    #    found in step 1, and changes nothing again.
     for _ in range(_TRIES):
         node = yield from core.read_node(FEATURE)
         present = _read_present(node)

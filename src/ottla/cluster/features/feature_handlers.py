@@ -51,6 +51,7 @@ class FeatureHandlers:
                 return
             # The controller's broker follows at once, so that a client that asks it again sees its own change.
             if not request.validate_only:
+                # This broker does not wait for its own watch: the client may describe the features next.
                 self._features.set_finalized(outcome)
                 levels = ", ".join(f"{each.name}={each.level}" for each in updates)
                 self._audit.log_change(context.peer, "feature", operation="finalize", levels=levels)

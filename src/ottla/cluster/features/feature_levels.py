@@ -93,6 +93,7 @@ def decode_finalized(node: Node | None) -> FinalizedFeatures:
 
 
 def _decode_level(value: Any) -> int:
+    # Exactly int: JSON's true would count as 1.
     level = value["max_version_level"] if isinstance(value, dict) else value
     if type(level) is not int or not 0 <= level <= _LEVEL_MAX:
         raise ValueError(level)
@@ -101,6 +102,7 @@ def _decode_level(value: Any) -> int:
 
 def check_supported(levels: Mapping[str, int]) -> None:
     """Raise ApiError UNSUPPORTED_VERSION, with the next step, if a finalized level is not one of this release."""
+    # Level 0 is not finalized, so a release without the feature can follow it.
     for name, level in levels.items():
         own = SUPPORTED.get(name, FeatureRange(0, 0, 0))
         if level and not own.min_level <= level <= own.max_level:
@@ -121,6 +123,7 @@ def _describe_range(own: FeatureRange) -> str:
 
 def apply_updates(present: FinalizedFeatures, updates: Iterable[FeatureUpdate]) -> dict[str, int]:
     """The levels after all updates. Raises ApiError for the first one that is refused; then none is applied."""
+    # Levels of features that this release does not know stay: another release may have finalized them.
     levels = dict(present.levels)
     for update in updates:
         _check_update(present, update)

@@ -43,6 +43,7 @@ class FeatureStore:
     def read_all(self) -> Workflow[None]:
         """Read the node and watch it. Raises ApiError for a level that this release lacks; BrokenNode; Failure."""
         finalized = decode_finalized((yield from read_node(FEATURE, self._on_change)))
+        # Before the levels are followed: a level that is too new must not change what this broker writes.
         check_supported(finalized.levels)
         self.finalized = finalized
 

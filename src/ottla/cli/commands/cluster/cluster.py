@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.commands.cluster.features import features
 from ottla.cli.options import client_settings, common_options, connect_cluster, output_option, print_note
 from ottla.cli.views.output import TABLE_AND_DOCUMENTS, one_line, write_document, write_json, write_line, write_table
 from ottla.cli.views.watch import watch_option, watch_view
@@ -24,6 +25,9 @@ _SHOWN = 20
 @click.group()
 def cluster() -> None:
     """Show the state and the health of a cluster as a whole."""
+
+
+cluster.add_command(features)
 
 
 @cluster.command()
