@@ -12,18 +12,21 @@ from ottla.cli.views.internal_records import make_formatter
 from ottla.cli.views.record_text import Placed
 from ottla.record.batch import Record, batches_of, records_of
 
+OLD_CLASS = "kafka.coordinator.group.GroupMetadataManager$OffsetsMessageFormatter"
 
-def test_offsets_line():
+
+@pytest.mark.parametrize("name", ["offsets-1.0", OLD_CLASS])
+def test_offsets_line(name: str):
     """As the formatter of Kafka 1.0 printed it."""
     group, topic = b"console-consumer-46965", b"test"
     key = struct.pack(">hh", 1, len(group)) + group + struct.pack(">h", len(topic)) + topic + struct.pack(">i", 0)
     value = struct.pack(">hqhqq", 1, 20, 0, 1598188355048, 1598274755048)
-    line = make_formatter("offsets-1.0")(Placed("__consumer_offsets", 0, Record(0, 0, key, value, ())))
+    line = make_formatter(name)(Placed("__consumer_offsets", 0, Record(0, 0, key, value, ())))
     assert line == (
         b"[console-consumer-46965,test,0]::[OffsetMetadata[20,NO_METADATA],"
         b"CommitTime 1598188355048,ExpirationTime 1598274755048]\n"
     )
-    gone = make_formatter("offsets-1.0")(Placed("__consumer_offsets", 0, Record(0, 0, key, None, ())))
+    gone = make_formatter(name)(Placed("__consumer_offsets", 0, Record(0, 0, key, None, ())))
     assert gone == b"[console-consumer-46965,test,0]::NULL\n"
 
 

@@ -27,16 +27,18 @@ from ottla.utf8 import readable_text
 
 FORMATTERS: Final = ("offsets", "groups", "transactions", "offsets-1.0")
 _KAFKAS: Final = {
+    "GroupMetadataManager$OffsetsMessageFormatter": "offsets-1.0",
     "OffsetsMessageFormatter": "offsets",
     "GroupMetadataMessageFormatter": "groups",
     "TransactionLogMessageFormatter": "transactions",
 }
-"""The class names of Kafka's formatters, in any package."""
+"""The class names of Kafka's formatters, in any package. The enclosing class tells the one that printed text."""
 
 
 def make_formatter(name: str) -> Piece:
     """A function that renders the records of one kind, and nothing of others. Raises ValueError for a wrong name."""
-    chosen = _KAFKAS.get(name.rpartition(".")[2].rpartition("$")[2], name)
+    nested = name.rpartition(".")[2]
+    chosen = _KAFKAS.get(nested) or _KAFKAS.get(nested.rpartition("$")[2], name)
     if chosen not in FORMATTERS:
         raise ValueError(f"{name!r} is not a formatter: use {', '.join(FORMATTERS)}")
     if chosen == "transactions":
