@@ -128,6 +128,7 @@ def test_a_producer_of_the_newest_version_after_a_downgrade(hand: Hand) -> None:
     assert seen[0] == 2
     assert hand.state == "CompleteCommit"
     assert hand.epoch == 1
+    assert (1, 2) in [(version, each.client_transaction_version) for version, each in written(hand)]
     hand.restart()
     hand.add(version=3)
     assert hand.produce(b"y") == 0
