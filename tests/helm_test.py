@@ -21,6 +21,7 @@ import yaml
 from testbench.ports import free_port
 from tests.packaging_test import check_command
 
+from ottla import __version__
 from ottla.config.broker import BrokerConfig
 from ottla.config.sources import from_environment, parse_properties
 
@@ -151,6 +152,10 @@ def test_values_that_cannot_be_are_refused_by_name(values: dict[str, Any], said:
     done = helm("template", "prod", str(CHART), "--kube-version", NEWEST, values=values)
     assert done.returncode != 0
     assert said in done.stderr
+
+
+def test_the_chart_is_for_this_version() -> None:
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"] == __version__
 
 
 def test_an_older_kubernetes_is_refused() -> None:
