@@ -14,7 +14,7 @@ from ottla import __version__
 from ottla.kafka_tools.connection import client_settings, read_file
 from ottla.kafka_tools.main import TOOLS, load_tool, main, run_tool
 from ottla.kafka_tools.options import Options, Tool, ToolError, WordsReport, parse_words
-from ottla.kafka_tools.tools.console_producer import input_lines
+from ottla.kafka_tools.tools.console.console_producer import input_lines
 from ottla.server.embedded import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -6,14 +6,14 @@ import pytest
 
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.kafka_tools.options import ToolError
-from ottla.kafka_tools.tools.config_entities import number_text
-from ottla.kafka_tools.tools.configs import parse_config_list
-from ottla.kafka_tools.tools.delete_records import parse_offsets
-from ottla.kafka_tools.tools.get_offsets import parse_rule
-from ottla.kafka_tools.tools.message_formats import make_format
-from ottla.kafka_tools.tools.message_lines import LineParser, LineRecord
-from ottla.kafka_tools.tools.offset_resets import parse_datetime_ms, parse_duration_ms
-from ottla.kafka_tools.tools.topics import parse_assignment
+from ottla.kafka_tools.tools.cluster.config_entities import number_text
+from ottla.kafka_tools.tools.cluster.configs import parse_config_list
+from ottla.kafka_tools.tools.console.message_formats import make_format
+from ottla.kafka_tools.tools.console.message_lines import LineParser, LineRecord
+from ottla.kafka_tools.tools.groups.offset_resets import parse_datetime_ms, parse_duration_ms
+from ottla.kafka_tools.tools.topics.delete_records import parse_offsets
+from ottla.kafka_tools.tools.topics.get_offsets import parse_rule
+from ottla.kafka_tools.tools.topics.topics import parse_assignment
 from ottla.types import TopicPartition
 
 RECORD = ConsumerRecord("t", 3, 7, 1_700_000_000_000, 1, b"\0\0\0\0\0\0\0\5", None, (("h", None),), 4)

@@ -26,7 +26,7 @@ from ottla.kafka_tools.options import (
     value,
     values,
 )
-from ottla.kafka_tools.tools.config_entities import Entity, alter_entity, describe_entity
+from ottla.kafka_tools.tools.cluster.config_entities import Entity, alter_entity, describe_entity
 
 _TYPES: Final = ("topics", "clients", "users", "brokers", "ips", "client-metrics", "groups", "broker-loggers")
 _SHORT: Final = {

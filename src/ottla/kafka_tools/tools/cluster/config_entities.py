@@ -247,7 +247,7 @@ def _alter_passwords(cluster: Cluster, entity: Entity, added: Mapping[str, str],
 
 def _upsertion(user: str, mechanism: str, text: str) -> ScramUpsertion:
     """The password of `iterations=8192,password=secret`. Raises ToolError."""
-    from ottla.kafka_tools.tools.configs import parse_config_list
+    from ottla.kafka_tools.tools.cluster.configs import parse_config_list
 
     given = parse_config_list(text)
     password = given.get("password", "")

@@ -28,7 +28,7 @@ from ottla.kafka_tools.options import (
     value,
     values,
 )
-from ottla.kafka_tools.tools.message_formats import MessageFormat, make_format
+from ottla.kafka_tools.tools.console.message_formats import MessageFormat, make_format
 from ottla.types import TopicPartition
 
 _POLL_S: Final = 0.5

@@ -27,7 +27,7 @@ from ottla.kafka_tools.options import (
     value,
     values,
 )
-from ottla.kafka_tools.tools.message_lines import LineParser
+from ottla.kafka_tools.tools.console.message_lines import LineParser
 
 _FILES: Final = ("producer.config", "producer-config", "command-config")
 _GIVEN: Final = ("producer-property", "command-property")

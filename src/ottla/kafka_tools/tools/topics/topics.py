@@ -31,7 +31,7 @@ from ottla.kafka_tools.options import (
     value,
     values,
 )
-from ottla.kafka_tools.tools.topic_descriptions import PAGE, Shown, describe_topics
+from ottla.kafka_tools.tools.topics.topic_descriptions import PAGE, Shown, describe_topics
 from ottla.types import uuid_from_text
 
 _ARGUMENT: Final = "java.lang.IllegalArgumentException"

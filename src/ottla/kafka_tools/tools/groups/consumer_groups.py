@@ -33,8 +33,8 @@ from ottla.kafka_tools.options import (
     value,
     values,
 )
-from ottla.kafka_tools.tools.group_descriptions import describe_groups
-from ottla.kafka_tools.tools.offset_resets import SCENARIOS, reset_offsets, topic_partitions
+from ottla.kafka_tools.tools.groups.group_descriptions import describe_groups
+from ottla.kafka_tools.tools.groups.offset_resets import SCENARIOS, reset_offsets, topic_partitions
 from ottla.types import TopicPartition
 
 _ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")

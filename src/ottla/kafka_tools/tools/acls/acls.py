@@ -15,7 +15,7 @@ from ottla.client.admin.acls import AclAdmin
 from ottla.client.errors import ClientError
 from ottla.kafka_tools.connection import open_cluster
 from ottla.kafka_tools.options import Options, Tool, WordsReport
-from ottla.kafka_tools.tools.acl_options import (
+from ottla.kafka_tools.tools.acls.acl_options import (
     ACL_OPTIONS,
     EntriesByResource,
     checked_action,

@@ -1,0 +1,4 @@
+"""Access control lists.
+
+Zone: pure. This module is only the name.
+"""

@@ -1,0 +1,4 @@
+"""Consumer groups.
+
+Zone: pure. This module is only the name.
+"""

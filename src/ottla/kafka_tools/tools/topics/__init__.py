@@ -1,0 +1,4 @@
+"""Topics, their records and their offsets.
+
+Zone: pure. This module is only the name.
+"""
