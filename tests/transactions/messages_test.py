@@ -9,7 +9,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.transactions import messages
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
 from ottla.transactions.machine import Policy
-from ottla.transactions.state import ProducerIdentity
+from ottla.transactions.state import ProducerIdentity, TransactionVersion
 from ottla.types import TopicPartition
 from ottla.wire.codec import decode, encode_bytes
 from ottla.wire.messages.add_to_txn import AddOffsetsToTxnRequest, AddPartitionsToTxnRequest
@@ -230,7 +230,7 @@ def test_listed() -> None:
 
 
 def test_a_broker_of_an_older_transaction_version_aborts_by_its_rules() -> None:
-    bench = Bench(Policy(version=lambda: 1))
+    bench = Bench(Policy(version=TransactionVersion(1)))
     bench.init("a")
     bench.add("a", ProducerIdentity(1000, 0), T0, version=0)
     bench.pass_ms(80_000)

@@ -6,14 +6,14 @@ cluster has transaction version 0. They are packed here by hand, and read with t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.record.errors import CorruptRecord
 from ottla.record.internal.parsing import UnknownType, parse_record
 from ottla.record.internal.transactions import TRANSACTION_RECORDS, TransactionLogKey, TransactionLogValue
-from ottla.transactions.state import FLEXIBLE, Transaction, TransactionStatus, newest_version
+from ottla.transactions.state import FLEXIBLE, Transaction, TransactionStatus, TransactionVersion, VersionOfCluster
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.wire.codec import encode_bytes
 from ottla.wire.primitives import uvarint
@@ -52,9 +52,9 @@ class TransactionCodec:
 
     newest_only = True
 
-    def __init__(self, version: Callable[[], int] = newest_version) -> None:
-        """`version` returns the transaction version of the cluster."""
-        self._version = version
+    def __init__(self, version: VersionOfCluster | None = None) -> None:
+        """version: of the cluster; the newest one by default."""
+        self._version = version or TransactionVersion()
         self._known: dict[frozenset[TopicPartition], bytes] = {}
         """Encoded sets of partitions. Producers use the same sets again, and each transaction writes its set twice."""
 
@@ -67,7 +67,7 @@ class TransactionCodec:
             return key, None
         txn = entry.transaction
         # Asked for each record, because the level may change while a transaction is open.
-        if self._version() < FLEXIBLE and _fits_old_value(txn):
+        if self._version.level < FLEXIBLE and _fits_old_value(txn):
             return key, _pack_old_value(txn)
         if txn.status is TransactionStatus.EMPTY:
             return key, _pack_value(txn, b"\0")  # null for a producer that has no transaction yet

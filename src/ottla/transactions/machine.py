@@ -35,8 +35,9 @@ from ottla.transactions.state import (
     ProducerIdentity,
     Transaction,
     TransactionStatus,
+    TransactionVersion,
+    VersionOfCluster,
     complete_transaction,
-    newest_version,
 )
 from ottla.types import TopicPartition
 
@@ -58,8 +59,8 @@ class Policy(NamedTuple):
     expiration_ms: int = 604_800_000
     abort_interval_ms: int = 10_000
     expire_interval_ms: int = 3_600_000
-    version: Callable[[], int] = newest_version
-    """Returns the transaction version of the cluster (0, 1, 2; KIP-890)."""
+    version: VersionOfCluster = TransactionVersion()
+    """The transaction version of the cluster (0, 1, 2; KIP-890)."""
 
 
 class TransactionEffects(Protocol):
@@ -163,7 +164,7 @@ class TransactionMachine:
         rules.check_id(command.transactional_id)
         self._check_timeout(command.timeout_ms)
         txn = self.transactions.get(command.transactional_id)
-        after = rules.init_producer(txn, command, now_ms, rules.version_of_aborts(self._policy.version()))
+        after = rules.init_producer(txn, command, now_ms, rules.version_of_aborts(self._policy.version.level))
         if not after.status.ending:
             return self._journal_transition(command, command.transactional_id, after, after.identity)
         # The abort is journaled, and its answer is an error: as in Kafka the producer asks again until the markers are
@@ -350,7 +351,7 @@ class TransactionMachine:
         return NOTHING
 
     def _abort_some(self, now: Instant) -> Decision:
-        version = rules.version_of_aborts(self._policy.version())
+        version = rules.version_of_aborts(self._policy.version.level)
         records: list[Entry] = []
         markers: list[SendMarkers] = []
         for name in self._timed_out(now.wall_ms):

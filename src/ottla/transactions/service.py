@@ -316,7 +316,7 @@ class Transactions:
     def _markers_version(self, batch: MarkerBatch) -> int:
         # A transaction that a producer began before a downgrade keeps its version to its end.
         newest = max((marker.transaction_version for marker in batch.request.markers), default=0)
-        return MARKERS_VERSION if max(newest, self._policy.version()) >= BUMPED else OLD_MARKERS_VERSION
+        return MARKERS_VERSION if max(newest, self._policy.version.level) >= BUMPED else OLD_MARKERS_VERSION
 
     def _on_marker_response(self, batch: MarkerBatch, answer: WriteTxnMarkersResponse | Failure) -> None:
         if isinstance(answer, Failure):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
@@ -24,9 +24,22 @@ _NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
 _new = tuple.__new__  # a third of the time of the classes' own, and identities are made and compared all the time
 
 
-def newest_version() -> int:
-    """The newest transaction version."""
-    return BUMPED
+class VersionOfCluster(Protocol):
+    """Has the transaction version of the cluster."""
+
+    level: int
+
+
+class TransactionVersion:
+    """The transaction version of the cluster, which changes when another level is finalized.
+
+    An attribute, because it is read for each record of `__transaction_state`.
+    """
+
+    __slots__ = ("level",)
+
+    def __init__(self, level: int = BUMPED) -> None:
+        self.level = level
 
 
 class TransactionStatus(IntEnum):

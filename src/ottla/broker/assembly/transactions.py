@@ -5,7 +5,6 @@ Zone: deterministic. Construction only; `ottla.transactions` has the coordinator
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla.broker.assembly.foundation import Foundation
@@ -20,7 +19,7 @@ from ottla.transactions.codec import TransactionCodec
 from ottla.transactions.machine import Policy
 from ottla.transactions.producer_handlers import ProducerHandlers
 from ottla.transactions.service import TOPIC, IdSource, Transactions
-from ottla.transactions.state import newest_version
+from ottla.transactions.state import TransactionVersion, VersionOfCluster
 
 
 class TransactionWing(NamedTuple):
@@ -38,14 +37,15 @@ def build_transactions(
     ids: IdSource,
     topics: InternalTopics,
     write_here: WriteHere | None,
-    version: Callable[[], int] = newest_version,
+    version: VersionOfCluster | None = None,
 ) -> TransactionWing:
-    """Create the objects. `write_here` writes markers to partitions of this broker; `version` returns the transaction
-    version of the cluster.
+    """Create the objects. `write_here` writes markers to partitions of this broker; `version`: that of the cluster's
+    transactions; the newest one by default.
 
     None: this broker gets requests from itself like from others, for markers and for verification.
     """
     config, clock, cluster = base.config, base.world.clock, base.cluster
+    version = version or TransactionVersion()
     view = TransactionClusterView(cluster, base.hosted, topics, clock)
     tools = RuntimeContext(
         clock,
@@ -84,7 +84,7 @@ def _new_verifier(base: Foundation, ask_local: LocalCoordinator | None) -> Verif
     )
 
 
-def _transaction_policy(config: BrokerConfig, version: Callable[[], int]) -> Policy:
+def _transaction_policy(config: BrokerConfig, version: VersionOfCluster) -> Policy:
     return Policy(
         config.transaction_max_timeout_ms,
         config.transactional_id_expiration_ms,

@@ -48,6 +48,15 @@ class FinalizedFeatures(NamedTuple):
         return self.levels.get(name, SUPPORTED[name].unfinalized)
 
 
+class FollowedLevel:
+    """The level of one feature, which changes when another one is finalized."""
+
+    __slots__ = ("level",)
+
+    def __init__(self, level: int) -> None:
+        self.level = level
+
+
 NOTHING_FINALIZED: Final = FinalizedFeatures(MappingProxyType({}))
 
 

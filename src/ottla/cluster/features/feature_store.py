@@ -12,6 +12,7 @@ from ottla.cluster.features.feature_levels import (
     NOTHING_FINALIZED,
     TRANSACTION_VERSION,
     FinalizedFeatures,
+    FollowedLevel,
     check_supported,
     decode_finalized,
 )
@@ -35,22 +36,23 @@ class FeatureStore:
         self._store = store
         self._purgatory = purgatory
         self.finalized = NOTHING_FINALIZED
-
-    def transaction_version(self) -> int:
-        """The level of `transaction.version`."""
-        return self.finalized.level_of(TRANSACTION_VERSION)
+        self.transaction_version = FollowedLevel(NOTHING_FINALIZED.level_of(TRANSACTION_VERSION))
 
     def read_all(self) -> Workflow[None]:
         """Read the node and watch it. Raises ApiError for a level that this release lacks; BrokenNode; Failure."""
         finalized = decode_finalized((yield from read_node(FEATURE, self._on_change)))
         # Before the levels are followed: a level that is too new must not change what this broker writes.
         check_supported(finalized.levels)
-        self.finalized = finalized
+        self._follow(finalized)
 
     def set_finalized(self, finalized: FinalizedFeatures) -> None:
         """Follow the levels that the controller here has just written, unless newer ones were read before."""
         if finalized.epoch >= self.finalized.epoch:
-            self.finalized = finalized
+            self._follow(finalized)
+
+    def _follow(self, finalized: FinalizedFeatures) -> None:
+        self.finalized = finalized
+        self.transaction_version.level = finalized.level_of(TRANSACTION_VERSION)
 
     def _on_change(self) -> None:
         run_workflow(self._store, self._read_again(), self._on_read)
