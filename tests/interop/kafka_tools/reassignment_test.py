@@ -33,6 +33,7 @@ FILES = {
     "text": [{**FIRST, "partition": "x"}],
     "large": [{**FIRST, "replicas": [3000000000]}],
     "row": [3],
+    "scalar": [{**FIRST, "replicas": 3}],
 }
 """The partitions of reassignment files, by name."""
 TOPICS = {"move": ["TOPIC"], "moves": ["TOPIC", "TOPIC"], "nothing": [], "gone": ["TOPICx"]}
@@ -59,7 +60,8 @@ def create_topics(both: Comparison, *words: str) -> None:
 
 def test_reassignments_on_one_broker(both: Comparison, tmp_path: Path) -> None:
     create_topics(both, "--partitions", "2")
-    both.prepare(lambda prefix: write_files(tmp_path, prefix, dict(FILES)))
+    nowhere = [{**FIRST, "topic": "TOPICx", "log_dirs": ["/nowhere"]}]
+    both.prepare(lambda prefix: write_files(tmp_path, prefix, {**FILES, "nowhere": nowhere}))
     plan = f"--reassignment-json-file {tmp_path}/{{name}}"
     # Where a broker of a plan is not alive, Apache Kafka's tool waits for a minute to change its settings.
     lines = [
@@ -76,6 +78,8 @@ def test_reassignments_on_one_broker(both: Comparison, tmp_path: Path) -> None:
         "\n".join(lines)
         + f"""
         BS --list
+        BS --verify --preserve-throttles {plan}nowhere
+        BS --generate {topics}move --broker-list ' 1'
         BS --generate {topics}move --broker-list 1
         BS --generate {topics}move --broker-list 7,1 --disable-rack-aware
         BS --generate {topics}move --broker-list 7

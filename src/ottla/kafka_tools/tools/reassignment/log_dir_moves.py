@@ -28,13 +28,13 @@ class Place(NamedTuple):
 
 
 def find_places(admin: Admin, replicas: Mapping[Replica, object]) -> dict[Replica, Place]:
-    """The log directories of replicas; brokers that do not answer have none."""
+    """The log directories of replicas, of brokers that answer."""
     nodes = sorted({replica.node_id for replica in replicas})
     # A broker that is not alive would be waited for until the deadline.
     live = {node.node_id for node in admin.describe_cluster().nodes} if nodes else set()
     partitions = list(dict.fromkeys(replica.tp for replica in replicas))
     found = admin.describe_log_dirs(partitions, nodes=[node for node in nodes if node in live]) if nodes else {}
-    places: dict[Replica, Place] = {}
+    places = {replica: Place("", "") for replica in replicas if isinstance(found.get(replica.node_id), list)}
     for node, dirs in found.items():
         for each in dirs if isinstance(dirs, list) else ():
             if isinstance(each, LogDir):
@@ -49,12 +49,18 @@ def _add_places(places: dict[Replica, Place], node: int, found: LogDir) -> None:
         places[replica] = place._replace(**{"future" if held.is_future else "present": found.path})
 
 
-def move_text(replica: Replica, place: Place, target: str) -> str:
-    """The state of a move, as --verify prints it."""
+def move_text(replica: Replica, place: Place | None, target: str) -> str:
+    """The state of a move, as --verify prints it. place: None if the broker does not answer."""
     where, name = f"Partition {replica.tp} on broker {replica.node_id}", f"{replica.tp}-{replica.node_id}"
-    # 1. No replica, or a log directory out of service. 2. On its way. 3. On another way. 4. There, or not begun.
-    if not place.present:
+    # 1. No broker. 2. No replica, or a log directory out of service. 3. On its way. 4. On another way. 5. There, or not
+    # begun.
+    if place is None:
         return f"Partition {replica.tp} cannot be found in any live log directory on broker {replica.node_id}."
+    if not place.present:
+        return (
+            f"Partition {replica.tp} is not found in any live log dir on broker {replica.node_id}. There is likely an "
+            "offline log directory on the broker."
+        )
     if place.future == target and place.present != target:
         return f"Reassignment of replica {name} is still in progress."
     if place.future:

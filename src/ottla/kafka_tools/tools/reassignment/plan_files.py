@@ -8,6 +8,7 @@ Zone: pure. The format is Kafka's:
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,7 @@ _OPERATION: Final = "org.apache.kafka.tools.AdminOperationException"
 _MAPPING: Final = "com.fasterxml.jackson.databind.JsonMappingException"
 _ANY: Final = "any"
 _VERSION: Final = 1
+_BROKER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
 
 class Row(NamedTuple):
@@ -54,6 +56,8 @@ class Plan(NamedTuple):
 
 def parse_plan(text: str) -> Plan:
     """The rows of a reassignment file. Raises ToolError in the words of Kafka's tool."""
+    if not text:
+        raise ToolError("The input string shouldn't be empty", _OPERATION)
     return Plan(tuple(_parse_row(_typed(row, dict, "JSON object")) for row in _rows(text, "partitions")))
 
 
@@ -78,15 +82,17 @@ def check_plan(plan: Plan) -> None:
 
 def parse_brokers(text: str) -> list[int]:
     """The ids of --broker-list. Raises ToolError."""
-    found = []
-    for word in text.split(","):
-        try:
-            found.append(int(word))
-        except ValueError:
-            raise ToolError(f'For input string: "{word}"', "java.lang.NumberFormatException") from None
+    found = [_parse_broker(word) for word in text.split(",")]
     if twice := _repeated(found):
         raise ToolError(f"Broker list contains duplicate entries: [{', '.join(map(str, twice))}]", FAILED)
     return found
+
+
+def _parse_broker(word: str) -> int:
+    # As Java reads numbers: int() would also take spaces, underscores, and digits of other scripts.
+    if not _BROKER.fullmatch(word) or not -(2**31) <= int(word) < 2**31:
+        raise ToolError(f'For input string: "{word}"', "java.lang.NumberFormatException")
+    return int(word)
 
 
 def check_topics(topics: Sequence[str]) -> None:
@@ -125,8 +131,8 @@ def _rows(text: str, name: str) -> list[Any]:
 
 def _parse_row(row: dict[str, Any]) -> Row:
     tp = TopicPartition(_field(row, "topic", str, "`String` value"), _int32(_field(row, "partition", int, _INTEGER)))
-    replicas = tuple(_int32(_typed(each, int, _INTEGER)) for each in _field(row, "replicas", list, "JSON array"))
-    dirs = _typed(row.get("log_dirs", [_ANY] * len(replicas)), list, "JSON array")
+    replicas = tuple(_int32(_typed(each, int, _INTEGER)) for each in _field(row, "replicas", list, _ARRAY))
+    dirs = _typed(row.get("log_dirs", [_ANY] * len(replicas)), list, _ARRAY)
     log_dirs = tuple(_typed(each, str, "`String` value") for each in dirs)
     if len(log_dirs) != len(replicas):
         raise ToolError(
@@ -138,6 +144,7 @@ def _parse_row(row: dict[str, Any]) -> Row:
 
 
 _INTEGER: Final = "`Integer` value"
+_ARRAY: Final = "`JSON array` value"
 
 
 def _field(row: dict[str, Any], name: str, kind: type, words: str) -> Any:
@@ -161,7 +168,7 @@ def _typed(found: object, kind: type, words: str) -> Any:
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:
-    return [each for each, count in Counter(values).items() if count > 1]
+    return sorted(each for each, count in Counter(values).items() if count > 1)
 
 
 def _joined(values: Iterable[object]) -> str:

@@ -18,7 +18,6 @@ from ottla.kafka_tools.connection import open_cluster, read_file
 from ottla.kafka_tools.java_errors import EXECUTION, error_message, java_class
 from ottla.kafka_tools.options import COMMAND_CONFIG, Options, Tool, ToolError, WordsReport, WrongUsage, flag, value
 from ottla.kafka_tools.tools.reassignment.log_dir_moves import (
-    Place,
     find_places,
     move_text,
     sorted_replicas,
@@ -147,7 +146,7 @@ def _racks(admin: Admin, brokers: Sequence[int], *, ignored: bool) -> dict[int, 
         raise ToolError(
             "Not all brokers have rack information. Add --disable-rack-aware in command line to make replica "
             "assignment without rack information.",
-            "org.apache.kafka.server.common.AdminOperationException",
+            "org.apache.kafka.tools.AdminOperationException",
         )
     return nodes
 
@@ -172,7 +171,7 @@ def _start_plan(admin: Admin, options: Options) -> int:
     present = _present_replicas(admin, plan)
     print(f"Current partition replica assignment\n\n{_present_text(admin, present)}\n")
     print("Save this to use as the --reassignment-json-file option during rollback", flush=True)
-    _set_throttles(admin, plan, _moves(plan, present, moving), rate, dir_rate)
+    _set_throttles(admin, plan, find_moves(plan, present, moving), rate, dir_rate)
     results = admin.alter_partition_reassignments(
         plan.targets, allow_replication_factor_change=not options.has("disallow-replication-factor-change")
     )
@@ -191,19 +190,20 @@ def _check_brokers(admin: Admin, plan: Plan) -> None:
             raise ToolError(f"Unknown broker id {node}", FAILED)
 
 
-def _moves(plan: Plan, present: _Replicas, moving: Mapping[TopicPartition, Reassignment]) -> dict[TopicPartition, Move]:
+def find_moves(
+    plan: Plan, present: _Replicas, moving: Mapping[TopicPartition, Reassignment]
+) -> dict[TopicPartition, Move]:
     """From where to where each partition is copied: of the plan, and of those that are being moved already."""
     moves = {}
     # 1. What is moved already keeps its throttle: the lists of a topic are replaced as a whole.
     for tp, each in moving.items():
         sources = frozenset(each.replicas) - frozenset(each.adding)
         moves[tp] = Move(sources, frozenset(each.adding))
-    # 2. The plan adds its own brokers to those of a move that it replaces.
+    # 2. The plan takes the place of a move, whose brokers are read from until it is done.
     for tp, nodes in plan.targets.items():
         ongoing = moves.get(tp)
         sources = ongoing.sources if ongoing else frozenset(present[tp])
-        adding = ongoing.destinations if ongoing else frozenset[int]()
-        moves[tp] = Move(sources, (frozenset(nodes) | adding) - sources)
+        moves[tp] = Move(sources, frozenset(nodes) - sources)
     return moves
 
 
@@ -228,13 +228,13 @@ def _verify_plan(admin: Admin, options: Options) -> None:
     moving = admin.list_partition_reassignments()
     present = _known_replicas(admin, plan)
     found = find_places(admin, plan.log_dirs)
-    places = {replica: found.get(replica, Place("", "")) for replica in sorted_replicas(plan.log_dirs)}
+    places = {replica: found.get(replica) for replica in sorted_replicas(plan.log_dirs)}
     print("Status of partition reassignment:")
     for tp, nodes in plan.targets.items():
         print(_state_text(tp, nodes, present.get(tp, ()), moving=tp in moving))
     print("\n".join(move_text(replica, place, plan.log_dirs[replica]) for replica, place in places.items()), flush=True)
     # Any move, also of other topics: the rates of a broker count for all of them.
-    ongoing = any(place.future or not place.present for place in places.values())
+    ongoing = any(place is None or place.future or not place.present for place in places.values())
     if not moving and not ongoing and not options.has("preserve-throttles"):
         _clear_throttles(admin, plan)
 
@@ -392,6 +392,8 @@ TOOL: Final = Tool(
     ),
     run_reassign_partitions,
     prefix="Error: ",
+    to_stdout=True,
+    all_to_stdout=True,
     wrong_words=WordsReport.CLASS_ONLY,
     wrap_refusals=True,
 )
