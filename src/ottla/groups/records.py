@@ -84,16 +84,14 @@ class GroupCodec:
     def encode(self, entry: object) -> tuple[bytes, bytes | None]:
         """Key and value; no value deletes the key."""
         if isinstance(entry, OffsetCommitted):
-            return _offset_key(entry), self._offset_value(entry.position)
+            position = entry.position
+            return _offset_key(entry), None if position is None else _offset_value(position, self._versions.offset)
         assert isinstance(entry, GroupSaved), entry
         key = _SHORT.pack(_GROUP_KEY) + encode_bytes(GroupMetadataKey(group=entry.group_id), 0)
         if entry.value is None:
             return key, None
         version = self._versions.group
         return key, _SHORT.pack(version) + encode_bytes(entry.value, version)
-
-    def _offset_value(self, position: Position | None) -> bytes | None:
-        return None if position is None else _offset_value(position, self._versions.offset)
 
     def decode(self, key: bytes | None, value: bytes | None) -> object | None:
         """The entry; None for a record of an unknown type. Raises CorruptRecord."""
