@@ -22,7 +22,7 @@ from ottla.client.admin.groups import GroupAdmin, GroupOffset
 from ottla.client.batch_transaction import BatchTransaction, ConnectionCache
 from ottla.client.errors import ClientError, values_of
 from ottla.client.settings import ClientConfig
-from ottla.spark.errors import ChangedUnit, Fenced, StaleDriver
+from ottla.spark.errors import ChangedUnit, ExpiredTransaction, Fenced, StaleDriver, UnstableRows
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.exactly_once import ADAPTIVE, ADAPTIVE_STREAMS, BATCH, QUERY, TaskBatch
 from ottla.spark.sink.sink_options import sink_options
@@ -36,7 +36,7 @@ from ottla.types import TopicPartition
 ROWS = 3
 WAKE_S = 60.0
 """The longest that a zombie sleeps, so that a test that forgets it ends."""
-LATE = (Fenced, StaleDriver, ChangedUnit, ClientError)
+LATE = (Fenced, StaleDriver, ChangedUnit, ExpiredTransaction, UnstableRows, ClientError)
 """The errors that a zombie may get."""
 
 

@@ -50,6 +50,10 @@ READ = Version()
 WHOLE = Version("batch", "one")
 SHUFFLED = Version(spread="two", adaptive=False)
 UNION = Version(spread="union")
+MOVED = Version(spread="two")
+"""A shuffle with adaptive execution, for which `auto` chooses whole batches."""
+SEVERAL = Version("batch", "two")
+TASKS = Version("partition")
 UNADAPTIVE = Version(adaptive=False)
 FOREACH = Version("partition", foreach=True, sink="counts")
 CHANGES = (
@@ -60,6 +64,13 @@ CHANGES = (
     Change("nothing in foreachBatch", FOREACH, FOREACH),
     Change("tasks to whole batches", READ, WHOLE, CHANGED),
     Change("whole batches to tasks", WHOLE, READ),
+    Change("whole batches of several tasks to tasks", SEVERAL, TASKS),
+    Change("tasks to whole batches of several tasks", TASKS, SEVERAL, CHANGED),
+    Change("nothing after an adaptive shuffle", MOVED, MOVED),
+    Change("an adaptive shuffle", READ, MOVED, UNSTABLE),
+    Change("no adaptive shuffle any more", MOVED, READ),
+    Change("an adaptive shuffle to tasks", MOVED, TASKS),
+    Change("another number of partitions of an adaptive shuffle", MOVED, Version(spread="three")),
     Change("exactly once to at least once", READ, Version("off"), TWICE),
     Change("at least once to exactly once", Version("off"), READ, TWICE),
     Change("whole batches to at least once", WHOLE, Version("off"), TWICE),

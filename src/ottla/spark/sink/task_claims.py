@@ -12,6 +12,7 @@ of the prefix is noticed.
 from __future__ import annotations
 
 import json
+import logging
 import random
 import time
 from typing import Final, NamedTuple
@@ -21,11 +22,12 @@ from ottla.client.errors import ClientError, RefusedError
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
-from ottla.spark.errors import BadCheckpoint, ChangedUnit, Fenced, StaleDriver
+from ottla.spark.errors import BadCheckpoint, ChangedUnit, Fenced, StaleDriver, UnstableRows
+from ottla.spark.sink.batch_decision import parts_base
 from ottla.spark.sink.exactly_once import MARKER, MARKERS, Marker, TaskBatch, parse_marker
 from ottla.spark.sink.markers import send_marker
 from ottla.spark.sink.sink_options import PREFIX
-from ottla.spark.sink.whole_batches import finish_decided
+from ottla.spark.sink.whole_batches import BatchCalls, finish_decided
 
 PARTITION: Final = "partition"
 BATCH: Final = "batch"
@@ -36,6 +38,7 @@ READ: Final = "read"
 MOVED: Final = "moved"
 """Rows come to the task that claimed the batch from other tasks."""
 _NOT_ALLOWED: Final = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+_LOG = logging.getLogger(__name__)
 _TRIES: Final = 100
 _PAUSE_S: Final = 0.02
 
@@ -56,9 +59,20 @@ class Claim(NamedTuple):
 class Claims:
     """The claim of one task's batch."""
 
-    def __init__(self, links: ConnectionCache, claim: Claim, partition: int, timeout_ms: int, *, alone: bool) -> None:
+    def __init__(
+        self,
+        links: ConnectionCache,
+        claim: Claim,
+        partition: int,
+        timeout_ms: int,
+        *,
+        alone: bool,
+        may_replace: bool = True,
+    ) -> None:
         """partition: the task's. alone: the batch has no other sink (`writeStream`), so that another name of the sink
-        is a change as well."""
+        is a change as well. may_replace: a claim of the whole batch may be replaced by one of partitions; False where
+        each task chooses, since another task of this run may have claimed it."""
+        self._may_replace = may_replace
         self._links = links
         self._wanted = claim
         self._turn = TaskBatch(claim.prefix, claim.query, claim.sink, claim.batch, partition)
@@ -67,6 +81,22 @@ class Claims:
         self._name, self._own_name = PREFIX + name, claim.prefix + name
         self._found: Claim | None = None
         """The claim of this batch, once it cannot change any more."""
+
+    def choose_unit(self, *, is_stable: bool) -> str:
+        """The unit in which a task writes that may choose it: PARTITION or BATCH.
+
+        is_stable: its rows are in the same partition when the batch is run again. Raises the client's errors, and what
+        `check_claim` raises.
+        """
+        found = self._read_claim()
+        # 1. The batch is claimed: all its tasks write it in the same unit. 2. The last claim was of a whole batch: rows
+        #    of another task moved, and may do so again.
+        if found is not None and found.query == self._wanted.query:
+            if found.batch == self._wanted.batch and found.unit in (PARTITION, BATCH):
+                return found.unit
+            if found.batch < self._wanted.batch and found.unit == BATCH:
+                return BATCH
+        return PARTITION if is_stable else BATCH
 
     def check_claim(self) -> Marker | None:
         """Check the claim before rows are sent. Returns the marker if an earlier run committed the batch as a whole.
@@ -111,7 +141,8 @@ class Claims:
     def _write_once(self) -> None:
         transaction = BatchTransaction(self._links, self._name, self._timeout_ms)
         transaction.fence_producer()
-        if not self._fits_claim(self._read_claim()):
+        before = self._read_claim()
+        if not self._fits_claim(before):
             if self._marker_of_whole_batch() is not None:
                 raise StaleDriver(f"{self._turn}: another driver has committed the whole batch; start the query again")
         elif self._found is not None:
@@ -120,6 +151,25 @@ class Claims:
         end_transaction(self._links, transaction.prepared_transaction(), commit=True)
         # After the commit: only a claim that other attempts can read binds this one.
         self._found = self._wanted
+        if before is not None and (before.query, before.unit) == (self._wanted.query, BATCH):
+            self._abort_parts_left_open()
+
+    def _abort_parts_left_open(self) -> None:
+        """Abort the transactions of a whole batch that was never decided: they hide later rows from readers.
+
+        The batch is claimed by partition now: no task leaves another part open, and no decision about one can follow.
+        """
+        if self._wanted.unit != PARTITION:
+            return
+        calls = BatchCalls(self._links, self._timeout_ms)
+        try:
+            for stray in calls.describe_strays(calls.list_open(parts_base(self._turn))):
+                calls.fence_stray(stray)
+        except ClientError as error:
+            # For instance a broker older than ListTransactions. Their timeout ends them.
+            _LOG.info(
+                "spark sink: %s: open transactions of a whole batch are left to their timeout: %s", self._turn, error
+            )
 
     def _fits_claim(self, found: Claim | None) -> bool:
         """Whether this run may write the batch under the present claim.
@@ -149,6 +199,13 @@ class Claims:
         if found.unit == wanted.unit:
             self._found = found
             return True
+        if found.unit == BATCH and not self._may_replace:
+            raise UnstableRows(
+                f"{self._turn}: another task of the batch has rows that may be in other partitions when the batch is "
+                "run again, so the batch is written as a whole. This attempt had begun to write by partition, and has "
+                "committed nothing; the next one writes its part of the whole batch: start the query again. Set "
+                "exactlyOnce=batch to write whole batches from the beginning"
+            )
         if found.unit == PARTITION:
             raise ChangedUnit(_changed_text(self._turn, f"exactlyOnce={found.unit}", f"exactlyOnce={wanted.unit}"))
         return False
@@ -202,17 +259,24 @@ def is_overtaken(error: ClientError) -> bool:
 
 
 def claims_of(
-    links: ConnectionCache, turn: TaskBatch, unit: str, timeout_ms: int, *, kind: str, reads: bool
+    links: ConnectionCache,
+    turn: TaskBatch,
+    unit: str,
+    timeout_ms: int,
+    *,
+    kind: str,
+    reads: bool,
+    may_replace: bool = True,
 ) -> tuple[Claims, ...]:
     """The claims of a write, in the order in which they are checked.
 
     kind: "stream"; "foreach" for a write of a batch that may have several; "job" for one without a batch. reads: every
-    task must have read the rows that it writes.
+    task must have read the rows that it writes. may_replace: see `Claims`.
     """
     rows = READ if reads and unit == PARTITION else ""
     claim = Claim(turn.query, turn.batch, unit, turn.sink, turn.prefix, rows)
     alone = kind == "stream"
-    own = Claims(links, claim, turn.partition, timeout_ms, alone=alone)
+    own = Claims(links, claim, turn.partition, timeout_ms, alone=alone, may_replace=may_replace)
     if kind != "foreach":
         return (own,)
     batch = claim._replace(unit=FOREACH, sink="", prefix=PREFIX, rows="")

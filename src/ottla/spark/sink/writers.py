@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import ClassVar
 
 import pyarrow as pa
@@ -20,12 +21,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from ottla.client.batch_transaction import ConnectionCache, Prepared
 from ottla.spark.connection_cache import cached_connections
-from ottla.spark.errors import ChangedUnit
+from ottla.spark.errors import ChangedUnit, UnstableRows
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.batch_decision import Batch, abort_batch, abort_parts, commit_batch, parts_base
 from ottla.spark.sink.exactly_once import RUN, Marker, TaskBatch, check_rows_are_stable, is_adaptive_off, parts_of
 from ottla.spark.sink.output_owner import claim_output
 from ottla.spark.sink.part_ids import take_part_id
+from ottla.spark.sink.scope_choice import choose_scope, refuse_late_ranges
 from ottla.spark.sink.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
 from ottla.spark.sink.task_claims import Claims, claims_of
 from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_task_batch
@@ -86,13 +88,18 @@ class _Writer:
         self, links: ConnectionCache, task: Task, turn: TaskBatch, iterator: Iterator[pa.RecordBatch]
     ) -> Written:
         assert self._scope is not None
-        sources = Sources(self._options.once, self._scope, task.notes, lambda: _cluster_id(links))
-        whole = self._scope is Scope.BATCH
-        attempt = self._begin_attempt(links, task, turn)
+        scope, chooses = self._scope, self._may_choose(task)
+        if chooses:
+            scope, iterator = choose_scope(
+                partial(self._make_claim, links, task, turn), iterator, lambda: len(_read_ranges(task))
+            )
+        sources = Sources(self._options.once, scope, task.notes, lambda: _cluster_id(links))
+        whole = scope is Scope.BATCH
+        attempt = self._begin_attempt(links, task, turn, scope)
 
         def found() -> Positions:
             if not whole:
-                self._check_parts(task)
+                self._check_parts(links, task, turn)
                 attempt.parts = _read_parts(task)
             # 1. Within foreachBatch there may be other writes of the same records: commit no offsets.
             if not self.streaming:
@@ -115,10 +122,10 @@ class _Writer:
                 sources.known_positions()
 
         rows = sources.watch_batches(iterator)
-        outcome = write_task_batch(
-            attempt, rows, check, begin_without_rows=whole and not attempt.is_part, sources=found
-        )
-        if whole:
+        # Where tasks choose, that of partition 0 may be the one that decides about the parts of the others.
+        first = (whole or chooses) and not turn.partition
+        outcome = write_task_batch(attempt, rows, check, begin_without_rows=first, sources=found)
+        if whole or (first and outcome is None):
             known = sources.known_positions() if self.streaming else {}
             return _whole_batch_result(attempt, outcome, known)
         if isinstance(outcome, Marker):  # an earlier attempt wrote them
@@ -130,30 +137,45 @@ class _Writer:
             attempt.commit_prepared(outcome)
         return Written(attempt.rows)
 
-    def _begin_attempt(self, links: ConnectionCache, task: Task, turn: TaskBatch) -> TransactionalWrite:
+    def _begin_attempt(self, links: ConnectionCache, task: Task, turn: TaskBatch, scope: Scope) -> TransactionalWrite:
         attempt = self._make_attempt(links, turn)
-        if self._scope is Scope.BATCH and turn.partition:
+        if scope is Scope.BATCH and turn.partition:
             attempt.become_part(take_part_id(parts_base(turn), task.get(RUN), turn.batch))
         if self.safeguards.one_unit:
-            attempt.claims = self._make_claims(links, task, turn)
+            attempt.claims = self._make_claims(links, task, turn, scope)
         return attempt
 
-    def _make_claims(self, links: ConnectionCache, task: Task, turn: TaskBatch) -> tuple[Claims, ...]:
-        assert self._scope is not None
+    def _make_claims(self, links: ConnectionCache, task: Task, turn: TaskBatch, scope: Scope) -> tuple[Claims, ...]:
         once = self._options.once
         kind = "stream" if self.streaming else "foreach" if once.job is None else "job"
         reads = not once.stable_rows and not is_adaptive_off(task.get, streaming=self.streaming)
-        return claims_of(links, turn, self._scope.value, once.timeout_ms, kind=kind, reads=reads)
+        may_replace = not self._may_choose(task)
+        return claims_of(links, turn, scope.value, once.timeout_ms, kind=kind, reads=reads, may_replace=may_replace)
+
+    def _make_claim(self, links: ConnectionCache, task: Task, turn: TaskBatch, scope: Scope) -> Claims:
+        return self._make_claims(links, task, turn, scope)[0]
+
+    def _may_choose(self, task: Task) -> bool:
+        """Whether a task chooses its unit, because rows may be in other partitions when the batch is run again."""
+        once, safe = self._options.once, self.safeguards
+        is_auto = self.streaming and once.mode == "auto" and safe.one_unit and safe.stable_rows
+        return is_auto and not once.stable_rows and not is_adaptive_off(task.get, streaming=True)
 
     def _check_rows(self, task: Task) -> None:
         """Check the origin of the rows, when the first have come."""
         if self.safeguards.stable_rows and not self._options.once.stable_rows:
             check_rows_are_stable(task.get, streaming=self.streaming, parts=len(_read_ranges(task)))
 
-    def _check_parts(self, task: Task) -> None:
+    def _check_parts(self, links: ConnectionCache, task: Task, turn: TaskBatch) -> None:
         """Check again after the last row: more notes may have come while rows were read."""
-        if len(_read_ranges(task)) > 1:
+        if len(_read_ranges(task)) <= 1:
+            return
+        try:
             self._check_rows(task)
+        except UnstableRows as error:
+            if not self._may_choose(task):
+                raise
+            raise refuse_late_ranges(partial(self._make_claim, links, task, turn), error) from None
 
     def _commit_batch(self, messages: Sequence[Written | None]) -> None:
         """Commit a batch that is written as a whole; runs on the driver. Raises what `commit_batch` raises."""
@@ -161,6 +183,9 @@ class _Writer:
         if not results:
             return
         first, parts = results[0], tuple(one.part for one in results[1:] if one.part is not None)
+        if first.turn.partition:
+            self._refuse_without_first(results)
+            return
         with cached_connections(self._options.client) as links:
             # Partition 0 alone has no list, and has sent its offsets itself.
             sources = merge_sources(results) if parts else {}
@@ -172,6 +197,21 @@ class _Writer:
             rows = sum(one.rows for one in messages if one is not None)
             batch = Batch(first.turn, rows, parts)
             commit_batch(calls, batch, first.part, is_open=first.is_open, safeguards=self.safeguards)
+
+    def _refuse_without_first(self, results: Sequence[TaskResult]) -> None:
+        """Partition 0 was written by itself: no transaction of another task can be part of a whole batch.
+
+        The claim prevents it; without its decision rows would be missing. Raises UnstableRows.
+        """
+        parts = [one.part for one in results if one.part is not None]
+        if not parts:
+            return
+        with cached_connections(self._options.client) as links:
+            abort_parts(self._make_calls(links, results[0].turn, {}), parts)
+        raise UnstableRows(
+            f"{results[0].turn}: it is a part of a whole batch, and partition 0 is written by itself. The part was "
+            "aborted; set exactlyOnce=batch and start the query again"
+        )
 
     def _abort_batch(self, messages: Sequence[Written | None]) -> None:
         """Abort the transactions of a batch that is written as a whole, unless it may be committed."""
