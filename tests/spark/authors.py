@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -63,6 +63,8 @@ class Version(NamedTuple):
     """Which of the topics are read."""
     foreach: bool = False
     """By write_batch within foreachBatch."""
+    late: bool = False
+    """A task begins to read its second range only after its first rows have been written, as Spark's readers do."""
 
 
 class Place(NamedTuple):
@@ -122,6 +124,15 @@ def _union(scans: list[list[Part]]) -> list[Rows]:
     ]
 
 
+def _mixed(moved: int) -> Callable[[list[list[Part]]], list[Rows]]:
+    """One of the tasks gets rows of another, and the others have their own."""
+
+    def spread(scans: list[list[Part]]) -> list[Rows]:
+        return [Rows([] if number == moved else [part], rows_of(part)) for number, part in enumerate(scans[0])]
+
+    return spread
+
+
 SPREADS: Mapping[str, Callable[[list[list[Part]]], list[Rows]]] = {
     "read": _read,
     "coalesced": _coalesced,
@@ -129,6 +140,8 @@ SPREADS: Mapping[str, Callable[[list[list[Part]]], list[Rows]]] = {
     "two": _shuffled(2),
     "three": _shuffled(3),
     "union": _union,
+    "mixed": _mixed(0),
+    "mixed, own rows first": _mixed(1),
 }
 
 
@@ -317,18 +330,25 @@ class Query:
         adaptive = str(version.adaptive).lower()
         settings = {QUERY: self.id, BATCH: str(self.batch), ADAPTIVE: adaptive, ADAPTIVE_STREAMS: adaptive}
         cluster = self.topics.cluster.view.cluster_id
-        notes = [TaskPosition(cluster, part.group, part.range.tp, part.range.end) for part in rows.parts]
+        known = [TaskPosition(cluster, part.group, part.range.tp, part.range.end) for part in rows.parts]
+        notes = known[:1] if version.late else known
         task, mine = Task(number, settings.get, lambda: notes), copy.copy(writer)
         mine.at = at
         turn, links = mine._task_batch(task), ConnectionCache(writer._options.client)
         self._ids.add(turn.name)
         try:
-            written = mine._write_transactional(links, task, turn, iter([self._encoded(version, rows)]))
+            written = mine._write_transactional(links, task, turn, self._coming(version, rows, notes, known))
         finally:
             links.close_connections()
         if written.result is None or written.result.prepared is None:
             self._committed.update(rows.rows)
         return written  # type: ignore[no-any-return]
+
+    def _coming(
+        self, version: Version, rows: Rows, notes: list[TaskPosition], known: list[TaskPosition]
+    ) -> Iterator[pa.RecordBatch]:
+        yield self._encoded(version, rows)
+        notes[:] = known
 
     def _encoded(self, version: Version, rows: Rows) -> pa.RecordBatch:
         values = [f"{version.text}:{tp}-{offset}" for tp, offset in rows.rows]

@@ -193,6 +193,46 @@ def test_offsets_that_are_demanded_of_a_union_are_refused(topics: Any) -> None:
         query.run(UNION._replace(offsets="true"))
 
 
+MIXED = Version(spread="mixed")
+
+
+def test_tasks_with_their_own_rows_write_parts_of_a_batch_that_another_task_claimed(topics: Any) -> None:
+    query = Query(topics)
+    query.run(MIXED, Place("the task with rows of others", ("prepared",)))
+    query.run(MIXED)
+    query.more()
+    query.run(MIXED._replace(spread="mixed, own rows first"))  # as the last batch: a whole one
+    assert query.counts() == ([], [])
+
+
+def test_a_task_that_began_by_partition_commits_nothing_into_a_whole_batch(topics: Any) -> None:
+    query = Query(topics)
+    query.run(READ, Place("its own rows are sent", ("begun",)), asleep=True)
+    query.run(MIXED)
+    query.wake()
+    assert query.counts() == ([], [])
+
+
+def test_rows_of_others_are_refused_when_a_task_with_its_own_has_committed(topics: Any) -> None:
+    query = Query(topics)
+    with pytest.raises(UnstableRows, match="exactlyOnce=batch"):
+        query.run(MIXED._replace(spread="mixed, own rows first"))
+    query.run(READ)
+    assert query.counts() == ([], [])
+
+
+def test_a_task_that_reads_several_ranges_one_after_the_other_writes_a_whole_batch_when_it_runs_again(
+    topics: Any,
+) -> None:
+    query, coalesced = Query(topics), Version(spread="coalesced", late=True)
+    with pytest.raises(UnstableRows, match="start the query again"):
+        query.run(coalesced)
+    query.run(coalesced)
+    query.more()
+    query.run(coalesced)
+    assert query.counts() == ([], [])
+
+
 SAME_NAMES = ("foreachBatch", "no foreachBatch any more")
 """Refused, and would do no harm, as these writes have the names of the ones before them by chance."""
 HARMFUL = [change for change in CHANGES if change.outcome == CHANGED and change.name not in SAME_NAMES]
