@@ -213,6 +213,15 @@ def test_a_task_that_began_by_partition_commits_nothing_into_a_whole_batch(topic
     assert query.counts() == ([], [])
 
 
+def test_a_claim_of_the_whole_batch_stays_when_a_task_that_began_by_partition_wakes_up(topics: Any) -> None:
+    query = Query(topics)
+    query.run(READ, Place("the second task's own rows are sent", ("", "begun")), asleep=True)
+    query.run(MIXED, Place("the first task has claimed the batch", ("prepared",)))
+    query.wake()
+    query.run(MIXED)
+    assert query.counts() == ([], [])
+
+
 def test_rows_of_others_are_refused_when_a_task_with_its_own_has_committed(topics: Any) -> None:
     query = Query(topics)
     with pytest.raises(UnstableRows, match="exactlyOnce=batch"):

@@ -27,7 +27,7 @@ from ottla.spark.sink.batch_decision import Batch, abort_batch, abort_parts, com
 from ottla.spark.sink.exactly_once import RUN, Marker, TaskBatch, check_rows_are_stable, is_adaptive_off, parts_of
 from ottla.spark.sink.output_owner import claim_output
 from ottla.spark.sink.part_ids import take_part_id
-from ottla.spark.sink.scope_choice import choose_scope, refuse_late_ranges
+from ottla.spark.sink.scope_choice import Choice, choose_scope, refuse_late_ranges
 from ottla.spark.sink.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
 from ottla.spark.sink.task_claims import Claims, claims_of
 from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_task_batch
@@ -87,12 +87,7 @@ class _Writer:
     def _write_transactional(
         self, links: ConnectionCache, task: Task, turn: TaskBatch, iterator: Iterator[pa.RecordBatch]
     ) -> Written:
-        assert self._scope is not None
-        scope, chooses = self._scope, self._may_choose(task)
-        if chooses:
-            scope, iterator = choose_scope(
-                partial(self._make_claim, links, task, turn), iterator, lambda: len(_read_ranges(task))
-            )
+        scope, iterator = self._choose_scope(links, task, turn, iterator)
         sources = Sources(self._options.once, scope, task.notes, lambda: _cluster_id(links))
         whole = scope is Scope.BATCH
         attempt = self._begin_attempt(links, task, turn, scope)
@@ -123,7 +118,7 @@ class _Writer:
 
         rows = sources.watch_batches(iterator)
         # Where tasks choose, that of partition 0 may be the one that decides about the parts of the others.
-        first = (whole or chooses) and not turn.partition
+        first = (whole or self._may_choose(task)) and not turn.partition
         outcome = write_task_batch(attempt, rows, check, begin_without_rows=first, sources=found)
         if whole or (first and outcome is None):
             known = sources.known_positions() if self.streaming else {}
@@ -136,6 +131,14 @@ class _Writer:
         if outcome is not None:
             attempt.commit_prepared(outcome)
         return Written(attempt.rows)
+
+    def _choose_scope(
+        self, links: ConnectionCache, task: Task, turn: TaskBatch, rows: Iterator[pa.RecordBatch]
+    ) -> Choice:
+        assert self._scope is not None
+        if not self._may_choose(task):
+            return Choice(self._scope, rows)
+        return choose_scope(partial(self._make_claim, links, task, turn), rows, lambda: len(_read_ranges(task)))
 
     def _begin_attempt(self, links: ConnectionCache, task: Task, turn: TaskBatch, scope: Scope) -> TransactionalWrite:
         attempt = self._make_attempt(links, turn)
