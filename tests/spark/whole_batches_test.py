@@ -8,7 +8,7 @@ import pytest
 from tests.spark.attempts import Bench
 
 from ottla.client.batch_transaction import Prepared, end_transaction
-from ottla.spark.errors import ExpiredTransaction, Fenced, IncompleteBatch
+from ottla.spark.errors import ExpiredTransaction, Fenced, IncompleteBatch, UnstableRows
 from ottla.spark.sink import batch_decision
 from ottla.spark.sink.batch_decision import Part, abort_batch, parts_base
 from ottla.spark.sink.exactly_once import Marker, TaskBatch
@@ -16,6 +16,7 @@ from ottla.spark.sink.part_ids import PartIds, take_part_id
 from ottla.spark.sink.task_claims import claims_of
 from ottla.spark.sink.transactional_write import TransactionalWrite, write_task_batch
 from ottla.spark.sink.whole_batches import BatchCalls, TaskResult, finish_decided
+from ottla.spark.sink.writers import StreamWriter, Written
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
 VALUES = [["a", "b"], ["c"], ["d", "e", "f"]]
@@ -173,6 +174,15 @@ def test_a_query_that_writes_by_partition_ends_what_was_decided_as_a_whole(bench
     assert bench.committed() == ALL
     assert all(isinstance(bench.run(claimed(bench, "partition", n), ["again"]), Marker) for n in range(3))
     assert bench.committed() == ALL
+
+
+def test_parts_without_the_decision_of_partition_0_are_aborted(bench: Bench) -> None:
+    """Claims prevent it. Without the check the first part would be taken for the one that decides."""
+    part = bench.part(1, ["a"])
+    with pytest.raises(UnstableRows, match="partition 0 is written by itself"):
+        StreamWriter(bench.options).commit([Written(1), Written(1, part)], 0)
+    assert not bench.calls().list_open(parts_base(part.turn))
+    assert not bench.committed()
 
 
 def test_an_error_in_a_task_leaves_nothing_open(bench: Bench) -> None:
