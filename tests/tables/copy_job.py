@@ -11,7 +11,13 @@ import sys
 from types import FrameType
 from typing import Any
 
+import pandas as pd  # noqa: F401 - PyArrow looks for it
+import pyiceberg.catalog.sql  # noqa: F401
+
 # Imported once, before the forks: each of these libraries takes longer to load than a commit takes.
+import ottla.cli.commands.table
+import ottla.client.columns.columnar_numba
+import ottla.client.consumer.arrow_tables
 import ottla.tables.copying
 import ottla.tables.dead_letters
 import ottla.tables.decoded_rows
