@@ -196,6 +196,24 @@ def test_an_answer_of_an_earlier_epoch_is_passed_over(properties) -> None:
     assert brokers[2].values() == [b"a", b"kept", b"kept"]
 
 
+@both_protocols
+def test_the_end_of_an_earlier_epoch_does_not_end_the_next_one(properties) -> None:
+    """A fetch of 2 waits in epoch 0 while 2 follows in epoch 1; then 1 learns of the epoch, and refuses the fetch."""
+    brokers = Brokers(2, properties=properties)
+    brokers.create(1, 2)
+    brokers[1].produce(b"a")
+    brokers.until(lambda: brokers.settled(1, 2))
+    brokers.run(600)
+    brokers.elect(1, inform=False)
+    brokers.send_state(2, T0)
+    brokers.run(5)
+    brokers.send_state(1, T0)
+    brokers[1].produce(b"b")
+    brokers.run(5000)
+    assert brokers[2].core.replicas.fetchers.failed_partitions == 0
+    assert brokers[2].values() == [b"a", b"b"]
+
+
 def test_after_an_election_a_new_partition_overtakes_a_long_poll() -> None:
     brokers = Brokers(2)
     t1 = TopicPartition("t", 1)

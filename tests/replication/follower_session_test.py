@@ -52,6 +52,14 @@ def test_partitions_the_leader_does_not_know_are_not_forgotten() -> None:
     assert session.next_request() == (77, 1, [], [])
 
 
+def test_a_response_does_not_apply_to_a_partition_that_was_dropped_meanwhile() -> None:
+    session = opened(0)
+    assert session.leader_knows((TOPIC, 0))
+    session.next_request()
+    session.drop_partition((TOPIC, 0))
+    assert not session.leader_knows((TOPIC, 0))
+
+
 def test_a_partition_dropped_and_wanted_again_is_named_again() -> None:
     session = opened(0)
     session.drop_partition((TOPIC, 0))

@@ -74,7 +74,9 @@ class FollowerSession:
 
     def leader_knows(self, key: Key) -> bool:
         """Whether the leader knows the present row of a partition, so that its response applies to that."""
-        return key in self._in_session and key not in self._changed
+        # A partition that is not wanted now is in the session until the next request. A response to the request in
+        # flight is about its earlier row, perhaps of an earlier leader epoch.
+        return key in self._wanted and key in self._in_session and key not in self._changed
 
     def next_request(self) -> Ask:
         """The next request. The caller has to call `on_response` or `on_lost` next."""
