@@ -20,6 +20,7 @@ from testbench.network import Host
 from testbench.ottla_node import OTTLA
 from testbench.ports import HOST, free_port
 from testbench.process import ManagedProcess, NodeError, stand_still
+from testbench.releases import environment_of
 
 REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 
@@ -61,6 +62,8 @@ class OttlaServer(ManagedProcess):
         self._more = more
         self.address = host.address if host else HOST
         self.port = free_port()
+        self.source: Path | None = None
+        """The source of another release that its next start runs; None: today's."""
         self._file = directory / f"broker-{number}.properties"
         self._settings = settings
 
@@ -90,7 +93,8 @@ class OttlaServer(ManagedProcess):
         self._file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         ready = self._file.with_suffix(".ready")
         ready.unlink(missing_ok=True)
-        self.launch([*OTTLA, "server", "--config", str(self._file), "--ready-file", str(ready)])
+        command = [*OTTLA, "server", "--config", str(self._file), "--ready-file", str(ready)]
+        self.launch(command, environment_of(self.source))
         return ready
 
 

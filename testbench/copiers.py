@@ -13,6 +13,7 @@ from testbench import java_program
 from testbench.apache_kafka.packages import class_path, java
 from testbench.apache_kafka.tools import logging_options
 from testbench.copier import PER_TRANSACTION, TRANSACTION_MS
+from testbench.releases import environment_of
 
 ROOT = Path(__file__).resolve().parent.parent
 KAFKA = "4.4.0"
@@ -44,8 +45,10 @@ def command(library: str, state: Path, bootstrap: str, source: str, target: str,
 class Copier:
     """One copier, over several processes."""
 
-    def __init__(self, library: str, directory: Path, bootstrap: str, source: str) -> None:
+    def __init__(self, library: str, directory: Path, bootstrap: str, source: str, release: Path | None = None) -> None:
+        """`release`: the source of another release of Ottla, for the copier of its client."""
         self.library = library
+        self._environment = environment_of(release)
         self.group = f"copy-{library}"
         self.target = f"{source}-{library}"
         self.killed = 0
@@ -64,7 +67,12 @@ class Copier:
         self._close()
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, cwd=ROOT
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd=ROOT,
+                env=self._environment,
             )
 
     def kill(self) -> None:

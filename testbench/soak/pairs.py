@@ -85,8 +85,12 @@ class Pairs:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.INVALID_TXN_STATE:
                 raise
-            self.renewed += 1
-            self._begin()
+            self.renew()
+
+    def renew(self) -> None:
+        """Replace the producer; the new one aborts an open transaction."""
+        self.renewed += 1
+        self._begin()
 
     def say(self) -> None:
         """The counts so far, in records."""

@@ -1,0 +1,4 @@
+"""A cluster rolled to another release and back, under clients, with kills.
+
+Zone: real.
+"""
