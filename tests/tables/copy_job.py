@@ -24,6 +24,8 @@ import ottla.tables.decoded_rows
 import ottla.tables.decoding
 import ottla.tables.delta
 import ottla.tables.iceberg
+import ottla.tables.maintenance.delta
+import ottla.tables.maintenance.iceberg
 import ottla.tables.parquet  # noqa: F401
 from ottla.cli.main import cli
 
@@ -32,6 +34,8 @@ STEPS = {
     "write_table", "_sync_path", "replace", "append", "_commit_gathered", "write_letters",
     "commit_transaction", "note_commit", "_merge_rows", "_add_columns", "_write_rows", "_write_columns", "execute",
     "init_transactions", "send_offsets_to_transaction",
+    "maintain_table", "_copy_rows", "_commit_rewritten", "_drop_stale", "_replace_files", "delete_written", "compact",
+    "_expire_snapshots", "named_files", "delete_unnamed", "delete_file", "vacuum",
 }  # fmt: skip
 FILES = (
     "ottla/tables/",

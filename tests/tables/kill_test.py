@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.tables.conftest import Target, Topic, sorted_rows
+from tests.tables.copying_test import copy_topic
 from tests.tables.dead_letters_test import make_letters, read_letters
+from tests.tables.maintenance_test import age_files
 from tests.tables.registered import Registered, ServiceInMemory, served
 
 from ottla.client import Producer
@@ -51,6 +53,26 @@ def test_a_copy_that_is_killed_at_each_step_is_exact(topic: Topic, target: Targe
     words = ["table", topic.name, *target.words, "--exit-at-end", "-b", topic.bootstrap, "-o", "json"]
     run_killed(words, lambda _: topic.send(next(sent), 6))
     assert sorted_rows(target.read_arrow()) == sorted_rows(target.read_duckdb()) == topic.rows(next(sent))
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+def test_a_maintenance_that_is_killed_at_each_step_changes_no_row(
+    topic: Topic, make_target: Callable[[str], Target], tmp_path: Path, kind: str
+) -> None:
+    target, sent = make_target(kind), count(0, 4)
+    older = ["--older-than", "0s"] if kind == "iceberg" else []
+    words = ["table", "maintain", target.location, "--format", kind, *target.words[4:], *older, "-o", "json"]
+
+    def send(_: int) -> None:
+        """The copy continues after each kill, and finds the offsets; there is always something to compact and to delete."""
+        for _ in range(2):
+            topic.send(next(sent), 4)
+            assert copy_topic(topic, target) == 4
+        age_files(tmp_path)
+
+    run_killed(words, send, STRIDE if kind == "iceberg" else 1)
+    assert sorted_rows(target.read_arrow()) == sorted_rows(target.read_duckdb()) == topic.rows(next(sent))
+    assert copy_topic(topic, target) == 0
 
 
 @pytest.mark.parametrize("kind", ["iceberg", "delta"])

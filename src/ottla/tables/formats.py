@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ottla.tables.errors import TableError
+from ottla.tables.maintenance.plan import TableMaintainer
 from ottla.tables.writers import MAKING, Making, TableWriter
 
 FORMATS: Final = ("iceberg", "delta", "parquet")
@@ -43,3 +44,22 @@ def open_table(
     from ottla.tables.parquet import ParquetWriter  # noqa: PLC0415 - libraries of 100 MB
 
     return ParquetWriter(location, topic, making)
+
+
+def open_maintainer(
+    kind: str, location: str, *, catalog: str = "default", properties: Mapping[str, str] | None = None
+) -> TableMaintainer:
+    """A table that is there, to be maintained; the arguments are those of `open_table`. Raises TableError."""
+    if kind == "iceberg":
+        from ottla.tables.maintenance.iceberg import IcebergMaintainer  # noqa: PLC0415 - libraries of 100 MB
+
+        return IcebergMaintainer(location, catalog, properties or {})
+    if kind == "delta":
+        from ottla.tables.maintenance.delta import DeltaMaintainer  # noqa: PLC0415 - libraries of 100 MB
+
+        return DeltaMaintainer(location, properties or {})
+    raise TableError(
+        f"Parquet folder {location} cannot be maintained: the name of each file has the offsets of its rows, and one "
+        "file cannot take the place of several at once",
+        "Copy the topic into an Iceberg or Delta table, or into a new folder with a larger --commit-mib",
+    )

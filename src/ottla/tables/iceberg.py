@@ -116,9 +116,8 @@ class IcebergWriter:
     def append_rows(self, rows: pa.Table, before: TableOffsets, after: TableOffsets) -> None:  # noqa: ARG002  # the seam's
         """One snapshot with the rows and the offsets. Raises CommitConflict, TableError."""
         # pyiceberg would repeat a commit that lost against another writer, on top of that writer's rows and without a
-        # look at the offsets. So its retries are off, in memory only: the table's property stays as it is.
-        metadata = self._table.metadata
-        self._table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, _RETRIES: "0"}})
+        # look at the offsets.
+        without_retries(self._table)
         try:
             with self._catalog_errors(), self._table.transaction() as transaction:
                 self._write_rows(transaction, rows, after)
@@ -150,6 +149,12 @@ class IcebergWriter:
             yield
         except (RESTError, SQLAlchemyError, ValueError) as error:
             raise TableError(f"{self.name}: the catalog or the table refused: {error}", "Check --property") from error
+
+
+def without_retries(table: Table) -> None:
+    """Let a commit of a table fail if another came first, in memory only: the table's property stays as it is."""
+    metadata = table.metadata
+    table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, _RETRIES: "0"}})
 
 
 def _is_one_of(column: str, values: list[bytes]) -> BooleanExpression:

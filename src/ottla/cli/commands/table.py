@@ -1,4 +1,4 @@
-"""`ottla table`: a topic as an Iceberg table, a Delta table or a folder of Parquet files.
+"""`ottla table copy`: a topic as an Iceberg table, a Delta table or a folder of Parquet files.
 
 Zone: real. Ends at SIGTERM, at Ctrl-C or, on request, at the end of the topic; what was read is committed first.
 """
@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ottla.cli.commands.table_maintenance import catalog_options, maintain_table, resolve_properties
 from ottla.cli.name_options import complete_topics
-from ottla.cli.options import (
-    client_settings,
-    common_options,
-    output_option,
-    parse_assignments,
-    print_note,
-    resolve_secrets,
-)
+from ottla.cli.options import client_settings, common_options, output_option, print_note, resolve_secrets
 from ottla.cli.views.output import write_json, write_line
 
 if TYPE_CHECKING:
@@ -35,7 +29,28 @@ if TYPE_CHECKING:
 _PACKAGES = {"avro": ("fastavro", "numba"), "json": ("jsonschema",), "protobuf": ("google.protobuf",)}
 
 
-@click.command()
+class TableGroup(click.Group):
+    """`ottla table TOPIC …` is `ottla table copy TOPIC …`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """The words, with `copy` before those that do not begin with a command."""
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["copy", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=TableGroup)
+def table() -> None:
+    """Copy a topic into a table, and maintain the table.
+
+    `ottla table TOPIC …` is short for `ottla table copy TOPIC …`.
+    """
+
+
+table.add_command(maintain_table)
+
+
+@table.command("copy")
 @click.argument("topic", shell_complete=complete_topics)
 @click.option(
     "--to", "kind", type=click.Choice(["iceberg", "delta", "parquet"]), required=True, help="Format of the table."
@@ -43,14 +58,7 @@ _PACKAGES = {"avro": ("fastavro", "numba"), "json": ("jsonschema",), "protobuf":
 @click.option(
     "--table", "location", required=True, metavar="NAME", help="NAMESPACE.TABLE in the Iceberg catalog; path or URI."
 )
-@click.option("--catalog", default="default", show_default=True, help="Iceberg catalog, as pyiceberg names it.")
-@click.option(
-    "--property",
-    "properties",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Property of the Iceberg catalog or of Delta's object store; repeat it for more.",
-)
+@catalog_options
 @click.option(
     "--partition-by",
     type=click.Choice(["none", "day", "hour"]),
@@ -94,7 +102,7 @@ _PACKAGES = {"avro": ("fastavro", "numba"), "json": ("jsonschema",), "protobuf":
 @click.option("--skip-deleted", is_flag=True, help="Continue without records that retention deleted before the copy.")
 @output_option("text", "json")
 @common_options
-def table(topic: str, output: str, **given: Any) -> None:
+def copy_topic(topic: str, output: str, **given: Any) -> None:
     """Copy a topic into a table, each record exactly once.
 
     The table contains the offsets: the next run continues where it ends. A new table begins at the topic's beginning.
@@ -126,7 +134,7 @@ def _open_writer(topic: str, given: Mapping[str, Any]) -> TableWriter:
         topic,
         Making(_layout(given), given["partition_by"]),
         catalog=given["catalog"],
-        properties=_resolve_properties(given["properties"]),
+        properties=resolve_properties(given["properties"]),
     )
 
 
@@ -167,12 +175,6 @@ def _letters(settings: Mapping[str, Any], topic: str, name: str, letters: str | 
     from ottla.tables.dead_letters import DeadLetters
 
     return DeadLetters(settings, letters, topic, name)
-
-
-def _resolve_properties(words: tuple[str, ...]) -> dict[str, str]:
-    """The properties; `${env:NAME}` and other references are replaced, because a property may be a secret."""
-    given = resolve_secrets({"config.providers": "file,env,dir", **parse_assignments(words)})
-    return {key: str(value) for key, value in given.items() if key != "config.providers"}
 
 
 def _options(given: Mapping[str, Any]) -> CopyOptions:
