@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from ottla.kafka_tools.options import Options, ToolError
+from ottla.kafka_tools.options import Options, ToolError, zookeeper_connect
 
 LARGEST_FILE: Final = 64 << 20
 """Files that a tool reads as a whole."""
@@ -63,6 +63,10 @@ def client_settings(
     for name in ("bootstrap-server", "broker-list", "bootstrap-controller"):
         if options.has(name):
             known["bootstrap.servers"] = options.value_of(name)
+    if connect := zookeeper_connect(options):
+        from ottla.kafka_tools.zookeeper_lookup import find_brokers
+
+        known["bootstrap.servers"] = find_brokers(connect, known.get("security.protocol", "PLAINTEXT"))
     return known
 
 

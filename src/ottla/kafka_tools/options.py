@@ -122,6 +122,13 @@ HELP: Final = (
 SERVER: Final = (value("bootstrap-server", "REQUIRED: The server(s) to use for bootstrapping."),)
 COMMAND_CONFIG: Final = (value("command-config", "Property file containing configs to be passed to Admin Client."),)
 ZOOKEEPER: Final = "zookeeper"
+_AUTHORIZER: Final = "authorizer-properties"
+ZOOKEEPER_OPTION: Final = (
+    value(
+        ZOOKEEPER, "DEPRECATED: host:port,host:port/chroot of ZooKeeper, where the address of a broker is looked up."
+    ),
+)
+"""The old option of those tools that take it."""
 
 
 def parse_words(options: Iterable[Option], words: Sequence[str]) -> Options:
@@ -180,6 +187,19 @@ def _known_option(known: Mapping[str, Option], name: str) -> Option:
             f"--{name} is an option of Apache Kafka's tool that Ottla's does not have: {option.unfinished}"
         )
     return option
+
+
+def zookeeper_connect(options: Options) -> str:
+    """The ZooKeeper that old options name in place of a broker, `host:port/chroot`; empty if none does."""
+    if options.has(ZOOKEEPER):
+        return options.value_of(ZOOKEEPER)
+    properties = dict(word.partition("=")[::2] for word in options.values_of(_AUTHORIZER))
+    return properties.get("zookeeper.connect", "")
+
+
+def names_cluster(options: Options) -> bool:
+    """Whether the options name a cluster, in the new or the old way."""
+    return options.has("bootstrap-server") or bool(zookeeper_connect(options))
 
 
 def require_options(options: Options, *names: str) -> None:

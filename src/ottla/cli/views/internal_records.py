@@ -77,7 +77,8 @@ def _offsets_line(record: InternalRecord | None) -> bytes:
     shown = "NULL"
     if value is not None:
         assert isinstance(value, OffsetCommitValue)
-        expires = "_" if value.expire_timestamp < 0 else value.expire_timestamp
+        # Kafka 1.0 reads versions 0 and 1, which have this time; later versions do not, for which 2.1 to 2.8 print "_".
+        expires = "_" if record.version > 1 else value.expire_timestamp
         metadata = f"OffsetMetadata[{value.offset},{value.metadata or 'NO_METADATA'}]"
         shown = f"[{metadata},CommitTime {value.commit_timestamp},ExpirationTime {expires}]"
     return readable_text(f"[{key.group},{key.topic},{key.partition}]::{shown}\n").encode()

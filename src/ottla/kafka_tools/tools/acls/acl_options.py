@@ -26,6 +26,7 @@ from ottla.kafka_tools.options import (
     ToolError,
     WrongUsage,
     flag,
+    names_cluster,
     refuse_together,
     single_action,
     value,
@@ -53,7 +54,7 @@ _CONSUMING: Final = {
 
 def checked_action(options: Options) -> str:
     """The action. Raises WrongUsage for options that do not fit together."""
-    if not options.has("bootstrap-server"):
+    if not names_cluster(options):
         raise WrongUsage("One of --bootstrap-server or --bootstrap-controller must be specified")
     action = single_action(
         options, ("list", "add", "remove"), "Command must include exactly one action: --list, --add, --remove. "
@@ -174,6 +175,7 @@ def _entries(options: Options, side: str, permission: Permission, operations: Se
 ACL_OPTIONS: Final[Sequence[Option]] = (
     *SERVER,
     *COMMAND_CONFIG,
+    values("authorizer-properties", "DEPRECATED: zookeeper.connect=host:port/chroot, where a broker is looked up."),
     value("bootstrap-controller", "The address of a controller.", "brokers answer for the controller"),
     flag("add", "Indicates you are trying to add ACLs."),
     flag("remove", "Indicates you are trying to remove ACLs."),

@@ -14,7 +14,7 @@ from ottla.client.admin.quotas import AnyName, QuotaAdmin, QuotaEntity, QuotaFil
 from ottla.client.admin.scram import ScramAdmin, ScramDeletion, ScramMechanism, ScramUpsertion
 from ottla.client.admin.types import ConfigChange, ConfigEntry, ConfigOp, ConfigSource, Resource, ResourceType
 from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, RefusedError
+from ottla.client.errors import ClientError, RefusedError, values_of
 from ottla.errors import ErrorCode
 from ottla.kafka_tools.options import ToolError
 
@@ -50,13 +50,16 @@ class Entity(NamedTuple):
         return self.kind if self.kind == "client-metrics" else self.kind.removesuffix("s")
 
 
-def describe_entity(cluster: Cluster, entities: Sequence[Entity], *, every: bool) -> None:
+def describe_entity(cluster: Cluster, entities: Sequence[Entity], *, every: bool, as_kafka_1: bool = False) -> None:
     """Print the settings, or the quotas and passwords.
 
-    every: also settings that were not changed. Raises ClientError.
+    every: also settings that were not changed. as_kafka_1: a topic's settings in the one line of Kafka 1.0. Raises
+    ClientError.
     """
     entity = entities[0]
-    if entity.kind in _RESOURCES:
+    if as_kafka_1 and entity.kind == "topics":
+        _describe_in_a_line(cluster, entity)
+    elif entity.kind in _RESOURCES:
         _describe_resources(cluster, entity, every=every)
     else:
         _describe_quotas(cluster, entities)
@@ -83,6 +86,19 @@ def _describe_resources(cluster: Cluster, entity: Entity, *, every: bool) -> Non
             for row in found:
                 if every or _is_changed(row, kind, name):
                     print(_entry_line(row))
+
+
+def _describe_in_a_line(cluster: Cluster, entity: Entity) -> None:
+    admin = Admin(cluster)
+    kind = ResourceType.TOPIC
+    names = [entity.name] if entity.name is not None else _all_names(admin, cluster, kind)
+    for at in range(0, len(names), _AT_ONCE):
+        found = values_of(admin.describe_configs([Resource(kind, name) for name in names[at : at + _AT_ONCE]]))
+        for resource, rows in found.items():
+            changed = [f"{row.name}={row.value}" for row in rows if _is_changed(row, kind, resource.name)]
+            # Kafka 1.0 shows a topic without settings only where it is named.
+            if changed or entity.name is not None:
+                print(f"Configs for topic '{resource.name}' are {','.join(changed)}")
 
 
 def _is_unknown(admin: Admin, kind: ResourceType, name: str) -> bool:
@@ -179,9 +195,17 @@ def _describe_passwords(cluster: Cluster, entity: Entity) -> None:
 
 
 def alter_entity(
-    cluster: Cluster, entities: Sequence[Entity], added: Mapping[str, str], deleted: Sequence[str]
+    cluster: Cluster,
+    entities: Sequence[Entity],
+    added: Mapping[str, str],
+    deleted: Sequence[str],
+    *,
+    as_kafka_1: bool = False,
 ) -> None:
-    """Change an entity, and print that it is done. Raises ClientError, ToolError."""
+    """Change an entity, and print that it is done.
+
+    as_kafka_1: in the words of Kafka 1.0 for a topic. Raises ClientError, ToolError.
+    """
     entity = entities[0]
     if entity.kind in _RESOURCES:
         _alter_resource(cluster, entity, added, deleted)
@@ -189,7 +213,9 @@ def alter_entity(
         _alter_passwords(cluster, entity, added, deleted)
     else:
         _alter_quotas(cluster, entities, added, deleted)
-    if entity.name:
+    if as_kafka_1 and entity.kind == "topics":
+        print(f"Completed Updating config for entity: topic '{entity.name}'.")
+    elif entity.name:
         print(f"Completed updating config for {entity.singular} {entity.name}.")
     else:
         print(f"Completed updating default config for {entity.kind} in the cluster.")

@@ -16,12 +16,15 @@ from ottla.kafka_tools.java_errors import error_text
 from ottla.kafka_tools.options import (
     COMMAND_CONFIG,
     SERVER,
+    ZOOKEEPER,
+    ZOOKEEPER_OPTION,
     Options,
     Tool,
     ToolError,
     WordsReport,
     WrongUsage,
     flag,
+    names_cluster,
     single_action,
     value,
     values,
@@ -54,16 +57,16 @@ def run_configs(options: Options) -> None:
     action = single_action(
         options, ("describe", "alter"), "Command must include exactly one action: --describe, --alter"
     )
-    if not options.has("bootstrap-server"):
+    if not names_cluster(options):
         raise ToolError("Either --bootstrap-server or --bootstrap-controller must be specified.")
     entities = _named_entities(options, action)
     added, deleted = _changes(options, action)
     with open_cluster(options) as cluster:
         try:
             if action == "describe":
-                describe_entity(cluster, entities, every=options.has("all"))
+                describe_entity(cluster, entities, every=options.has("all"), as_kafka_1=options.has(ZOOKEEPER))
             else:
-                alter_entity(cluster, entities, added, deleted)
+                alter_entity(cluster, entities, added, deleted, as_kafka_1=options.has(ZOOKEEPER))
         except ClientError as error:
             # Kafka prints the words as they are, with the password; logs keep them for long.
             line = _PASSWORD.sub("password=[hidden]", " ".join(options.line))
@@ -158,6 +161,7 @@ TOOL: Final = Tool(
     "or group",
     (
         *SERVER,
+        *ZOOKEEPER_OPTION,
         *COMMAND_CONFIG,
         value("bootstrap-controller", "The controllers to connect to.", "brokers answer for the controller"),
         flag("alter", "Alter the configuration for the entity."),

@@ -205,6 +205,7 @@ TOOL: Final = Tool(
     "This tool helps to read data from Kafka topics and outputs it to standard output.",
     (
         value("bootstrap-server", "REQUIRED: The server(s) to connect to."),
+        flag("new-consumer", "DEPRECATED: the default; without effect."),
         value("topic", "The topic to consume on."),
         value("include", "Regular expression specifying list of topics to include for consumption."),
         value("whitelist", "The old name of --include."),

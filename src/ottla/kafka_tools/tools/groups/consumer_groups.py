@@ -242,6 +242,7 @@ _FLAGS: Final[Sequence[Option]] = (
     flag("to-current", "Reset offsets to current offset."),
     flag("members", "Describe members of the group."),
     flag("offsets", "Describe the group and list all topic partitions in the group along with their offset lag."),
+    flag("new-consumer", "DEPRECATED: the default; without effect."),
     flag("verbose", "Provide additional information, if any, when describing the group."),
 )
 TOOL: Final = Tool(

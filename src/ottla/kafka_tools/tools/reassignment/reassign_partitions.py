@@ -16,7 +16,18 @@ from ottla.client.metadata import TopicView
 from ottla.errors import ErrorCode
 from ottla.kafka_tools.connection import open_cluster, read_file
 from ottla.kafka_tools.java_errors import EXECUTION, error_message, java_class
-from ottla.kafka_tools.options import COMMAND_CONFIG, Options, Tool, ToolError, WordsReport, WrongUsage, flag, value
+from ottla.kafka_tools.options import (
+    COMMAND_CONFIG,
+    ZOOKEEPER,
+    ZOOKEEPER_OPTION,
+    Options,
+    Tool,
+    ToolError,
+    WordsReport,
+    WrongUsage,
+    flag,
+    value,
+)
 from ottla.kafka_tools.tools.reassignment.log_dir_moves import (
     find_places,
     move_text,
@@ -43,7 +54,8 @@ from ottla.types import TopicPartition
 
 _Replicas = Mapping[TopicPartition, Sequence[int]]
 _START_MS: Final = 10_000
-_BOTH: Final = ("bootstrap-server", "bootstrap-controller", "command-config")
+_SERVERS: Final = ("bootstrap-server", "bootstrap-controller", ZOOKEEPER)
+_BOTH: Final = (*_SERVERS, "command-config")
 _ALLOWED: Final = {
     "generate": (*_BOTH, "topics-to-move-json-file", "broker-list", "disable-rack-aware"),
     "execute": (
@@ -79,11 +91,11 @@ def _checked_action(options: Options) -> str:
         listed = ", ".join(f"--{name}" for name in _ALLOWED)
         raise WrongUsage(f"Command must include exactly one action: {listed}")
     action = actions[0]
-    servers = [name for name in _BOTH[:2] if options.has(name)]
+    servers = [name for name in _SERVERS if options.has(name)]
     if not servers:
         raise WrongUsage("Please specify either --bootstrap-server or --bootstrap-controller")
-    if len(servers) == 2:
-        raise WrongUsage("Please don't specify both --bootstrap-server and --bootstrap-controller")
+    if len(servers) > 1:
+        raise WrongUsage(f"Please don't specify both --{servers[0]} and --{servers[1]}")
     for name in _REQUIRED[action]:
         if not options.has(name):
             raise WrongUsage(f'Missing required argument "[{name}]"')
@@ -369,6 +381,7 @@ TOOL: Final = Tool(
     (
         value("bootstrap-server", "The server(s) to use for bootstrapping."),
         value("bootstrap-controller", "The same, for --cancel and --list."),
+        *ZOOKEEPER_OPTION,
         *COMMAND_CONFIG,
         flag("generate", "Generate a candidate partition reassignment configuration; it is not executed."),
         flag("execute", "Kick off the reassignment as specified by the --reassignment-json-file option."),

@@ -36,6 +36,8 @@ class Shown(NamedTuple):
     under_min_isr: bool
     at_min_isr: bool
     unavailable: bool
+    as_kafka_1: bool = False
+    """Whether the lines are those of Kafka 1.0, which have neither ids nor eligible leader replicas."""
 
 
 class _Facts(NamedTuple):
@@ -122,17 +124,17 @@ def _topic_lines(topic: TopicView, facts: _Facts, shown: Shown) -> Iterator[str]
         return
     if shown.topics:
         configs = ",".join(f"{entry.name}={'' if entry.value is None else entry.value}" for entry in overrides)
-        yield (
-            f"Topic: {topic.name}\tTopicId: {uuid_to_text(topic.topic_id)}\tPartitionCount: {len(topic.partitions)}"
-            f"\tReplicationFactor: {_topic_factor(topic, facts)}\tConfigs: {configs}"
-        )
+        counts = (("PartitionCount", len(topic.partitions)), ("ReplicationFactor", _topic_factor(topic, facts)))
+        gap, identity = ("", ()) if shown.as_kafka_1 else (" ", (("TopicId", uuid_to_text(topic.topic_id)),))
+        cells = (("Topic", topic.name), *identity, *counts, ("Configs", configs))
+        yield "\t".join(f"{title}:{gap}{cell}" for title, cell in cells)
     if shown.partitions:
         min_isr = next((int(entry.value or 1) for entry in entries if entry.name == _MIN_ISR), 1)
         for part in topic.partitions.values():
             # A filter leaves out the topic's own line, and shows the partitions alone.
             if not shown.topics and not _is_wanted(topic, part, facts, shown, min_isr):
                 continue
-            yield _partition_line(topic.name, part, facts)
+            yield _partition_line(topic.name, part, facts, shown)
 
 
 def _topic_factor(topic: TopicView, facts: _Facts) -> int:
@@ -154,11 +156,13 @@ def _is_wanted(topic: TopicView, part: PartitionView, facts: _Facts, shown: Show
     )
 
 
-def _partition_line(name: str, part: PartitionView, facts: _Facts) -> str:
+def _partition_line(name: str, part: PartitionView, facts: _Facts, shown: Shown) -> str:
     tp = TopicPartition(name, part.partition)
     leader = part.leader if part.leader >= 0 else "none"
     line = f"\tTopic: {name}\tPartition: {part.partition}\tLeader: {leader}"
     line += f"\tReplicas: {_joined(part.replicas)}\tIsr: {_joined(part.isr)}"
+    if shown.as_kafka_1:
+        return line
     if (move := facts.moves.get(tp)) is not None:
         line += f"\tAdding Replicas: {_joined(move.adding)}\tRemoving Replicas: {_joined(move.removing)}"
     elr, last_known = facts.elr.get(tp, NO_ELR)

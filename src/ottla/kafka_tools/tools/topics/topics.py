@@ -1,6 +1,7 @@
 """kafka-topics: create, list, describe, alter and delete topics.
 
-Zone: real. Options and output of Apache Kafka's tool; `topic_descriptions` prints descriptions.
+Zone: real. Options and output of Apache Kafka's tool; `topic_descriptions` prints descriptions. With --zookeeper, which
+scripts of that age have, the output is that of Kafka 1.0.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from ottla.kafka_tools.name_filter import matching_names
 from ottla.kafka_tools.options import (
     COMMAND_CONFIG,
     SERVER,
+    ZOOKEEPER,
+    ZOOKEEPER_OPTION,
     Options,
     Tool,
     ToolError,
     WrongUsage,
     WrongWords,
     flag,
+    names_cluster,
     refuse_together,
     require_options,
     single_action,
@@ -40,6 +44,11 @@ _COLLISION: Final = (
     "WARNING: Due to limitations in metric names, topics with a period ('.') or underscore ('_') could collide. To "
     "avoid issues it is best to use either, but not both."
 )
+_ORDER_WARNING: Final = (
+    "WARNING: If partitions are increased for a topic that has a key, the partition logic or ordering of the messages "
+    "will be affected"
+)
+_DELETION_NOTE: Final = "Note: This will have no impact if delete.topic.enable is not set to true."
 _SHOWN_PARTITIONS: Final = (
     "under-replicated-partitions",
     "under-min-isr-partitions",
@@ -62,8 +71,10 @@ _NOT_WITH: Final = {
 def run_topics(options: Options) -> None:
     """Carry out the one action of the options."""
     action = _checked_action(options)
-    if not options.has("bootstrap-server"):
+    if not names_cluster(options):
         raise WrongWords("--bootstrap-server must be specified", _ARGUMENT)
+    if options.has("bootstrap-server") and options.has(ZOOKEEPER):
+        raise WrongWords("Only one of --bootstrap-server or --zookeeper must be specified", _ARGUMENT)
     with open_cluster(options) as cluster:
         _RUNS[action](options, cluster)
 
@@ -103,7 +114,7 @@ def _create_topics(options: Options, cluster: Cluster) -> None:
         if not (exists and options.has("if-not-exists")):
             raise error
     else:
-        print(f"Created topic {name}.")
+        print(f'Created topic "{name}".' if options.has(ZOOKEEPER) else f"Created topic {name}.")
 
 
 def _new_topic(options: Options, name: str) -> NewTopic:
@@ -168,6 +179,8 @@ def _selected_topics(options: Options, cluster: Cluster, *, must_exist: bool = F
     # --topic is a regular expression for all actions but --create.
     names = set(matching_names(text, [topic.name for topic in every]))
     if must_exist and not names and not options.has("if-exists"):
+        if options.has(ZOOKEEPER):
+            raise ToolError(f"Topic {text} does not exist on ZK path {options.value_of(ZOOKEEPER)}", _ARGUMENT)
         raise ToolError(f"Topic '{text}' does not exist as expected", _ARGUMENT)
     return [topic for topic in every if topic.name in names]
 
@@ -176,7 +189,8 @@ def _describe_topics(options: Options, cluster: Cluster) -> None:
     if options.has("topic-id"):
         topics = _topic_of_id(options, cluster)
     else:
-        topics = _selected_topics(options, cluster, must_exist=True)
+        # Kafka 1.0 describes no topics without an error.
+        topics = _selected_topics(options, cluster, must_exist=not options.has(ZOOKEEPER))
     shown = Shown(
         topics=not any(options.has(name) for name in _SHOWN_PARTITIONS),
         partitions=not options.has("topics-with-overrides"),
@@ -185,6 +199,7 @@ def _describe_topics(options: Options, cluster: Cluster) -> None:
         under_min_isr=options.has("under-min-isr-partitions"),
         at_min_isr=options.has("at-min-isr-partitions"),
         unavailable=options.has("unavailable-partitions"),
+        as_kafka_1=options.has(ZOOKEEPER),
     )
     describe_topics(cluster, topics, shown, options.number_of("partition-size-limit-per-response", PAGE))
 
@@ -209,15 +224,22 @@ def _alter_topics(options: Options, cluster: Cluster) -> None:
         replicas = list(parse_assignment(options.value_of("replica-assignment")).values())
         # As in Kafka, the option lists all partitions; those that exist keep their replicas.
         added = {topic.name: replicas[len(topic.partitions) :] for topic in topics}
+    if options.has(ZOOKEEPER) and topics:
+        print(_ORDER_WARNING, flush=True)
     if topics:
         results = Admin(cluster).create_partitions({topic.name: total for topic in topics}, assignments=added)
         _raise_first(results)
+    if options.has(ZOOKEEPER) and topics:
+        print("Adding partitions succeeded!")
 
 
 def _delete_topics(options: Options, cluster: Cluster) -> None:
     topics = _selected_topics(options, cluster, must_exist=True)
     if topics:
         _raise_first(Admin(cluster).delete_topics([topic.name for topic in topics]))
+    if options.has(ZOOKEEPER):
+        for topic in topics:
+            print(f"Topic {topic.name} is marked for deletion.\n{_DELETION_NOTE}")
 
 
 def _raise_first(results: Mapping[str, ClientError | None]) -> None:
@@ -237,6 +259,7 @@ TOOL: Final = Tool(
     "This tool helps to create, delete, describe, or change a topic.",
     (
         *SERVER,
+        *ZOOKEEPER_OPTION,
         *COMMAND_CONFIG,
         flag("list", "List all available topics."),
         flag("create", "Create a new topic."),
