@@ -64,7 +64,7 @@ def test_a_maintenance_that_is_killed_at_each_step_changes_no_row(
     words = ["table", "maintain", target.location, "--format", kind, *target.words[4:], *older, "-o", "json"]
 
     def send(_: int) -> None:
-        """The copy continues after each kill, and finds the offsets; there is always something to compact and to delete."""
+        """The copy continues after each kill and finds the offsets; there is always something to compact and delete."""
         for _ in range(2):
             topic.send(next(sent), 4)
             assert copy_topic(topic, target) == 4
