@@ -43,6 +43,7 @@ TOOLS: Final = {
     "kafka-leader-election": "partitions.leader_election",
     "kafka-log-dirs": "partitions.log_dirs",
     "kafka-reassign-partitions": "reassignment.reassign_partitions",
+    "kafka-dump-log": "storage.dump_log",
     "kafka-producer-perf-test": "perf.producer_perf_test",
     "kafka-consumer-perf-test": "perf.consumer_perf_test",
 }
@@ -135,6 +136,7 @@ def _print_wrong_words(tool: Tool, error: WrongWords, known: Sequence[Option]) -
 
 def _print_failure(tool: Tool, error: ToolError) -> None:
     stream = sys.stdout if tool.to_stdout else sys.stderr
-    print(f"{tool.prefix}{error.message}", file=stream, flush=True)
+    if not tool.class_only:
+        print(f"{tool.prefix}{error.message}", file=stream, flush=True)
     if error.java_class:
         print(f"{error.java_class}: {error.message}", file=sys.stdout if tool.all_to_stdout else sys.stderr)

@@ -269,5 +269,7 @@ class Tool(NamedTuple):
     """Whether the exception also is."""
     wrap_refusals: bool = False
     """Whether an error of the cluster is the cause of another exception, as where Kafka's tool waits for a future."""
+    class_only: bool = False
+    """Whether a failure is printed as the exception alone, as where Kafka's tool catches none."""
     parse: Callable[[Sequence[Option], Sequence[str]], Options] = parse_words
     """The rules by which words are parsed; `argument_parser` has the other ones."""

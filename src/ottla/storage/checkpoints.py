@@ -51,6 +51,15 @@ class CorruptCheckpoint(StorageError):
     """A file beside the log breaks its format; the message names the place."""
 
 
+class WrongChecksum(CorruptCheckpoint):
+    """A producer snapshot whose checksum is not that of its content."""
+
+    def __init__(self, stored: int, computed: int) -> None:
+        super().__init__("a producer snapshot with a wrong checksum")
+        self.stored = stored
+        self.computed = computed
+
+
 class MetaProperties(NamedTuple):
     """The owner of a data directory. Version 0 calls the id `broker.id` (ZooKeeper), version 1 `node.id`."""
 
@@ -262,8 +271,8 @@ def parse_snapshot(data: bytes) -> list[SnapshotEntry]:
     version, checksum, count = _SNAPSHOT_HEAD.unpack_from(data)
     if version != _SNAPSHOT_VERSION:
         raise CorruptCheckpoint(f"a producer snapshot of version {version}")
-    if crc32c(data[_SNAPSHOT_COUNT_POS:]) != checksum:
-        raise CorruptCheckpoint("a producer snapshot with a wrong checksum")
+    if (computed := crc32c(data[_SNAPSHOT_COUNT_POS:])) != checksum:
+        raise WrongChecksum(checksum, computed)
     if count * _SNAPSHOT_ENTRY.size != len(data) - _SNAPSHOT_HEAD.size:
         raise CorruptCheckpoint(f"a producer snapshot of {count} entries in {len(data)} bytes")
     return [SnapshotEntry._make(fields) for fields in _SNAPSHOT_ENTRY.iter_unpack(data[_SNAPSHOT_HEAD.size :])]

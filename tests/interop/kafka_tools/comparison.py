@@ -26,6 +26,9 @@ _REPLACED = (
     (re.compile(r"Valid states are: .*"), "Valid states are: SET"),  # in the order of a set
     (re.compile(r"only supports operations .*"), "only supports operations SET"),
     (re.compile(r"(?<=already elected for partitions ).*,.*"), "SET"),
+    # Reasons of a file's damage, which are Ottla's own words.
+    (re.compile(r"((?:CorruptIndex|InvalidRecord)Exception: ).*"), r"\1REASON"),
+    (re.compile(r"(?<=Snapshot failed schema validation: ).*"), "REASON"),
     (re.compile(r"'[^']*--bootstrap-server[^']*'"), "'WORDS'"),
 )
 

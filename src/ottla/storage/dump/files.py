@@ -5,7 +5,9 @@ Zone: real. Reads at positions, so that files of any size pass through bounded m
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from struct import Struct
 from types import TracebackType
@@ -24,6 +26,15 @@ _HEAD_SIZE: Final = 17
 _ATTRIBUTES_SIZE: Final = 1
 
 
+class TooSmallBatch(CorruptRecord):
+    """A batch whose size is less than its header has."""
+
+    def __init__(self, path: str, position: int, size: int, least: int) -> None:
+        super().__init__(f"batch of size {size} at position {position}, the least is {least}")
+        self.path = path
+        self.size = size
+
+
 class Frame(NamedTuple):
     """The place of a batch: all that is needed to continue with the next one."""
 
@@ -40,8 +51,12 @@ class BatchFile:
         """Open for reading the first `limit` bytes. Raises OSError."""
         self.path = path
         self._file = os.open(path, os.O_RDONLY)
-        size = os.fstat(self._file).st_size
-        self.size = size if limit is None else min(size, limit)
+        found = os.fstat(self._file)
+        # A directory opens like a file, and has a size.
+        if stat.S_ISDIR(found.st_mode):
+            os.close(self._file)
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self.size = found.st_size if limit is None else min(found.st_size, limit)
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +89,7 @@ class BatchFile:
         offset, length, _, magic = _HEAD.unpack_from(head)
         least = HEADER_SIZE - LOG_OVERHEAD if magic >= MAGIC_V2 else legacy.SIZE_MIN
         if length < least:
-            raise CorruptRecord(f"batch of size {length} at position {pos}, the least is {least}")
+            raise TooSmallBatch(self.path, pos, length, least)
         if pos + LOG_OVERHEAD + length > self.size:
             return None
         last_offset = header_at(head).last_offset if magic >= MAGIC_V2 else offset

@@ -21,10 +21,20 @@ _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 _TXN_ENTRY = Struct(">hqqqq")
 _CHUNK_ENTRIES: Final = 4096
+MISMATCHES_MAX: Final = 100_000
+"""How many faults of each kind are kept for the report about an index."""
 
 
 class CorruptIndex(Exception):
     """An index that fails the sanity check by which a broker decides, at its start, to rebuild it."""
+
+
+class NameWithoutOffset(CorruptIndex):
+    """A name that does not begin with an offset."""
+
+    def __init__(self, path: str, beginning: str) -> None:
+        super().__init__(f"{path}: the name does not begin with an offset")
+        self.beginning = beginning
 
 
 class IndexOptions(NamedTuple):
@@ -47,10 +57,10 @@ class TimeErrors(NamedTuple):
 
 
 def base_offset_of(path: str) -> int:
-    """The offset in a file's name. Raises CorruptIndex when there is none."""
+    """The offset in a file's name. Raises NameWithoutOffset when there is none."""
     digits = os.path.basename(path).partition(".")[0]
     if not (digits.isascii() and digits.isdigit()):
-        raise CorruptIndex(f"{path}: the name does not begin with an offset")
+        raise NameWithoutOffset(path, digits)
     return int(digits)
 
 
@@ -76,7 +86,7 @@ def dump_offset_index(path: str, options: IndexOptions, mismatches: dict[int, in
         with BatchFile(sibling_path(path, ".log")) as log:
             for relative, position in index.until_zeros(1, 0):
                 found = _last_offset_at(log, position, options.max_message_size)
-                if found != base + relative:
+                if found != base + relative and len(mismatches) < MISMATCHES_MAX:
                     mismatches[base + relative] = found
                 if not options.verify_only:
                     yield Fields("index entry", (("offset", base + relative), ("position", position)))
@@ -119,13 +129,18 @@ def _check_time_entry(
     offset = base + relative
     frame = _first_ending_at_or_after(log, offsets.lookup_position(relative), offset)
     if frame is None or frame.last_offset != offset:
-        errors.not_found.append((offset, -1 if frame is None else frame.last_offset))
+        _keep_fault(errors.not_found, (offset, -1 if frame is None else frame.last_offset))
         return
     largest = _largest_timestamp(log, frame)
     if largest != timestamp:
-        errors.mismatches.append((timestamp, largest))
+        _keep_fault(errors.mismatches, (timestamp, largest))
     if before >= timestamp:
-        errors.out_of_order.append((timestamp, before))
+        _keep_fault(errors.out_of_order, (timestamp, before))
+
+
+def _keep_fault(faults: list[tuple[int, int]], fault: tuple[int, int]) -> None:
+    if len(faults) < MISMATCHES_MAX:
+        faults.append(fault)
 
 
 def _first_ending_at_or_after(log: BatchFile, position: int, offset: int) -> Frame | None:
@@ -150,8 +165,6 @@ def _largest_timestamp(log: BatchFile, frame: Frame) -> int:
 def dump_txn_index(path: str) -> Iterator[Item]:
     """Aborted transactions. Raises OSError and CorruptIndex."""
     with Entries(path, _TXN_ENTRY) as index:
-        if index.trailing:
-            raise CorruptIndex(f"{path}: {index.trailing} bytes after the last whole entry of {_TXN_ENTRY.size}")
         for version, producer_id, first, last, stable in index:
             if version != 0:
                 raise CorruptIndex(f"{path}: an aborted transaction of version {version}")
@@ -165,6 +178,8 @@ def dump_txn_index(path: str) -> Iterator[Item]:
                     ("lastStableOffset", stable),
                 ),
             )
+        if index.trailing:
+            raise CorruptIndex(f"{path}: {index.trailing} bytes after the last whole entry of {_TXN_ENTRY.size}")
 
 
 class Entries:

@@ -36,6 +36,11 @@ def java_boolean(value: bool) -> str:
     return "true" if value else "false"
 
 
+def more_line(limit: int) -> str:
+    """The last line of a report that has as many lines as it may have."""
+    return f"  There may be more: only the first {limit} are listed."
+
+
 class Words(NamedTuple):
     """A remark between the items."""
 
@@ -144,7 +149,7 @@ class RecordLine(NamedTuple):
 
     def text(self) -> str:
         # Scripts cut these lines at fixed words: order and spaces are those of Kafka's tool.
-        parts = ["|"]
+        parts: list[str] = []
         if self.metadata:
             parts.append(
                 f"offset: {self.offset} {self.stamp}: {self.timestamp} "
@@ -155,7 +160,8 @@ class RecordLine(NamedTuple):
             parts.append(f"key: {self.content.key}")
         if self.content is not None and self.content.payload is not None:
             parts.append(f"payload: {self.content.payload}")
-        return " ".join(parts)
+        # A line without words is empty: Kafka's tool prints the sign with the first word.
+        return " ".join(["|", *parts]) if parts else ""
 
     def json(self) -> Json:
         item: Json = {"type": "record", "offset": self.offset}

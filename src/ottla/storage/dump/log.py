@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.record import legacy
 from ottla.record.batch import MAGIC_V2, BatchHeader, Record, records_of
 from ottla.record.control import ControlType, control_type, parse_marker
 from ottla.record.errors import CorruptRecord
 from ottla.storage.dump.files import BATCH_MAX, BatchFile, Frame
-from ottla.storage.dump.items import Batch, Content, Fields, Item, RecordLine, Words, codec_name, stamp_name
+from ottla.storage.dump.items import Batch, Content, Fields, Item, RecordLine, Words, codec_name, more_line, stamp_name
 from ottla.utf8 import readable_text
 
 Decoder = Callable[[int, bytes | None, bytes | None], Content]
@@ -43,6 +43,10 @@ class LogOptions(NamedTuple):
     decoder: Decoder = as_text
 
 
+GAPS_MAX: Final = 1 << 22
+"""How many gaps are kept for the report about a log: 64 MiB."""
+
+
 class Gaps:
     """Pairs of offsets that do not follow each other: two numbers per pair, since a compacted log has very many."""
 
@@ -52,7 +56,7 @@ class Gaps:
 
     def check_offset(self, offset: int) -> None:
         """Check the next record's offset. As in Kafka's tool, a file begins after -1."""
-        if offset != self._last + 1:
+        if offset != self._last + 1 and len(self.pairs) < 2 * GAPS_MAX:
             self.pairs.extend((self._last, offset))
         self._last = offset
 
@@ -60,9 +64,15 @@ class Gaps:
         """Kafka's report of the gaps."""
         for i in range(0, len(self.pairs), 2):
             yield f"  {self.pairs[i]} is followed by {self.pairs[i + 1]}"
+        if len(self.pairs) == 2 * GAPS_MAX:
+            yield more_line(GAPS_MAX)
 
 
-def dump_log(path: str, options: LogOptions, gaps: Gaps, complain: Callable[[str], None]) -> Iterator[Item]:
+Complain = Callable[[str, Exception], None]
+"""Takes a line about bytes that break the format, and the error."""
+
+
+def dump_log(path: str, options: LogOptions, gaps: Gaps, complain: Complain) -> Iterator[Item]:
     """Items of a log file: each batch, then its records. Raises OSError.
 
     Bytes that break the format go to `complain`, and the walk continues with the next batch where its place is known;
@@ -75,21 +85,19 @@ def dump_log(path: str, options: LogOptions, gaps: Gaps, complain: Callable[[str
                 yield from _dump_batch(file, frame, options, gaps, complain)
                 position = frame.position + frame.size
         except CorruptRecord as error:
-            complain(f"{path}: {error.message}")
+            complain(f"{path}: {error.message}", error)
         # Not reported with --max-bytes: there the walk ends early on purpose.
         if position < file.size and options.max_bytes is None:
             name = path.rpartition("/")[2]
             yield Words(f"Found {file.size - position} invalid bytes at the end of {name}")
 
 
-def _dump_batch(
-    file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps, complain: Callable[[str], None]
-) -> Iterator[Item]:
+def _dump_batch(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps, complain: Complain) -> Iterator[Item]:
     walk = _dump_v2_batch if frame.magic >= MAGIC_V2 else _dump_message
     try:
         yield from walk(file, frame, options, gaps)
     except CorruptRecord as error:
-        complain(f"{file.path}: batch at position {frame.position}: {error.message}")
+        complain(f"{file.path}: batch at position {frame.position}: {error.message}", error)
 
 
 def _dump_v2_batch(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> Iterator[Item]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_epochs, parse_offsets, parse_snapshot
 from ottla.storage.dump.indexes import (
+    MISMATCHES_MAX,
     CorruptIndex,
     IndexOptions,
     TimeErrors,
@@ -20,8 +21,8 @@ from ottla.storage.dump.indexes import (
     dump_time_index,
     dump_txn_index,
 )
-from ottla.storage.dump.items import Fields, Item, OptionalLong, Words
-from ottla.storage.dump.log import Gaps, LogOptions, dump_log
+from ottla.storage.dump.items import Fields, Item, OptionalLong, Words, more_line
+from ottla.storage.dump.log import Complain, Gaps, LogOptions, dump_log
 from ottla.types import NO_OFFSET
 
 # Producer snapshots and text checkpoints. Reads whole files (they are small) and shows their values.
@@ -71,7 +72,6 @@ def _read_small_file(path: str) -> bytes:
     return content
 
 
-Complain = Callable[[str], None]
 _CLUSTER_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -85,10 +85,15 @@ class Options(NamedTuple):
 class Dump:
     """One run over several files. Items come from `iter_items`; afterwards `report_lines` lists the mismatches."""
 
-    def __init__(self, options: Options, complain: Complain) -> None:
-        """`complain` takes lines for the standard error."""
+    def __init__(self, options: Options, complain: Callable[[str], None], on_failure: Complain | None = None) -> None:
+        """`complain` takes lines for the standard error.
+
+        on_failure: takes the line and the error of a file that cannot be read or has other content than its name
+        promises; it may raise, to end the run. By default the line goes to `complain`, and the run continues.
+        """
         self._options = options
         self._complain = complain
+        self._on_failure = on_failure or self._note_failure
         self._mismatches: dict[str, dict[int, int]] = {}
         self._time_errors: dict[str, TimeErrors] = {}
         self._gaps: dict[str, Gaps] = {}
@@ -102,11 +107,11 @@ class Dump:
             try:
                 yield from self._dump_file(path)
             except OSError as error:
-                self._report_failure(f"{error.filename or path}: {error.strerror}")
+                self._on_failure(f"{error.filename or path}: {error.strerror}", error)
             except (CorruptCheckpoint, CorruptIndex) as error:
-                self._report_failure(str(error) if path in str(error) else f"{path}: {error}")
+                self._on_failure(str(error) if path in str(error) else f"{path}: {error}", error)
 
-    def _report_failure(self, line: str) -> None:
+    def _note_failure(self, line: str, _error: Exception) -> None:
         self.failed = True
         self._complain(line)
 
@@ -141,15 +146,15 @@ class Dump:
             yield Words(f"Snapshot end offset: {int(found[1])}, epoch: {int(found[2])}")
         else:
             raise CorruptIndex(f"{path}: not the name of a cluster snapshot")
-        yield from dump_log(path, self._options.logs, self._gaps.setdefault(path, Gaps()), self._report_failure)
+        yield from dump_log(path, self._options.logs, self._gaps.setdefault(path, Gaps()), self._on_failure)
 
     def report_lines(self) -> Iterator[str]:
         """Kafka's lines about mismatches of index entries and offsets, for the standard error."""
         for path, mismatches in self._mismatches.items():
-            if mismatches:
-                yield f"Mismatches in :{os.path.abspath(path)}"
-            for index_offset, log_offset in sorted(mismatches.items(), reverse=True):
-                yield f"  Index offset: {index_offset}, log offset: {log_offset}"
+            listed = sorted(mismatches.items(), reverse=True)
+            yield from _fault_lines(
+                f"Mismatches in :{os.path.abspath(path)}", "  Index offset: {}, log offset: {}", listed
+            )
         yield from self._report_times()
         for path, gaps in self._gaps.items():
             if gaps.pairs:
@@ -157,18 +162,22 @@ class Dump:
             yield from gaps.report_lines()
 
     def _report_times(self) -> Iterator[str]:
-        for path, errors in self._time_errors.items():
-            if errors.mismatches:
-                yield f"Found timestamp mismatch in :{os.path.abspath(path)}"
-            for index_timestamp, log_timestamp in errors.mismatches:
-                yield f"  Index timestamp: {index_timestamp}, log timestamp: {log_timestamp}"
-        for path, errors in self._time_errors.items():
-            if errors.out_of_order:
-                yield f"Found out of order timestamp in :{os.path.abspath(path)}"
-            for timestamp, before in errors.out_of_order:
-                yield f"  Index timestamp: {timestamp}, Previously indexed timestamp: {before}"
-        for path, errors in self._time_errors.items():
-            if errors.not_found:
-                yield f"The following indexed offsets are not found in :{os.path.abspath(path)}"
-            for index_offset, log_offset in errors.not_found:
-                yield f"Indexed offset: {index_offset}, found log offset: {log_offset}"
+        found = [(os.path.abspath(path), errors) for path, errors in self._time_errors.items()]
+        for path, errors in found:
+            line = "  Index timestamp: {}, log timestamp: {}"
+            yield from _fault_lines(f"Found timestamp mismatch in :{path}", line, errors.mismatches)
+        for path, errors in found:
+            line = "  Index timestamp: {}, Previously indexed timestamp: {}"
+            yield from _fault_lines(f"Found out of order timestamp in :{path}", line, errors.out_of_order)
+        for path, errors in found:
+            title = f"The following indexed offsets are not found in :{path}"
+            yield from _fault_lines(title, "Indexed offset: {}, found log offset: {}", errors.not_found)
+
+
+def _fault_lines(title: str, line: str, faults: Sequence[tuple[int, int]]) -> Iterator[str]:
+    if faults:
+        yield title
+    for fault in faults:
+        yield line.format(*fault)
+    if len(faults) == MISMATCHES_MAX:
+        yield more_line(MISMATCHES_MAX)

@@ -1,0 +1,4 @@
+"""Files of a broker's log directory.
+
+Zone: pure. This module is only the name.
+"""
