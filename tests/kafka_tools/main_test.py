@@ -12,6 +12,7 @@ import pytest
 
 from ottla import __version__
 from ottla.kafka_tools.connection import client_settings, read_file
+from ottla.kafka_tools.java_classes import CLASSES, RUN_CLASS
 from ottla.kafka_tools.main import TOOLS, load_tool, main, run_tool
 from ottla.kafka_tools.options import Options, Tool, ToolError, WordsReport, parse_words
 from ottla.kafka_tools.tools.console.console_producer import input_lines
@@ -23,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_every_tool_has_two_scripts() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     assert {name for name in scripts if name.startswith("kafka-")} == {
-        f"{name}{end}" for name in TOOLS for end in ("", ".sh")
+        f"{name}{end}" for name in (*TOOLS, RUN_CLASS) for end in ("", ".sh")
     }
     assert {scripts[name] for name in scripts if name.startswith("kafka-")} == {"ottla.kafka_tools.main:main"}
 
@@ -59,6 +60,35 @@ def test_version_and_help(name: str, capsys: pytest.CaptureFixture[str]) -> None
     assert shown.startswith(load_tool(name).purpose)
     for option in load_tool(name).options:
         assert (f"--{option.name}" in shown.split()) is not bool(option.unfinished)
+
+
+@pytest.mark.parametrize("java_class", CLASSES)
+def test_a_class_is_a_tool(java_class: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_of("kafka-run-class.sh", "-name", "x", "-loggc", java_class, "--help") == 1
+    assert capsys.readouterr().err.startswith(load_tool(CLASSES[java_class]).purpose)
+
+
+def test_every_tool_has_a_class() -> None:
+    assert set(CLASSES.values()) == set(TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["kafka.tools.Nonsense", "x"],
+            (
+                "Error: Could not find or load main class kafka.tools.Nonsense\n"
+                "Caused by: java.lang.ClassNotFoundException: kafka.tools.Nonsense\n"
+            ),
+        ),
+        ([], "USAGE: kafka-run-class [-name servicename] [-loggc] classname [opts]\n"),
+        (["-daemon", "kafka.Kafka"], "-daemon is an option of Apache Kafka's script that Ottla's does not have"),
+    ],
+)
+def test_words_that_are_no_class_of_a_tool(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_of("kafka-run-class", *words) == 1
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_the_name_of_the_script_decides(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

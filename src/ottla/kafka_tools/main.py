@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Final
 
+from ottla.kafka_tools.java_classes import RUN_CLASS, find_tool
 from ottla.kafka_tools.options import (
     HELP,
     Option,
@@ -57,8 +58,15 @@ def main(words: Sequence[str] | None = None) -> None:
     """
     protect_streams()
     # An installed script has the name of its tool; `python -m ottla.kafka_tools` is given it as the first word.
+    rest: Sequence[str]
     name, *rest = words or [os.path.basename(sys.argv[0]), *sys.argv[1:]]
     name = name.removesuffix(".sh")
+    if name == RUN_CLASS:
+        try:
+            name, rest = find_tool(rest)
+        except ToolError as error:
+            print(error.message, file=sys.stderr)
+            sys.exit(ERROR)
     if name not in TOOLS:
         print(f"{name} is not a tool that Ottla has. It has: {', '.join(TOOLS)}", file=sys.stderr)
         sys.exit(ERROR)
