@@ -35,6 +35,7 @@ TOOLS: Final = {
     "kafka-console-producer": "console.console_producer",
     "kafka-console-consumer": "console.console_consumer",
     "kafka-consumer-groups": "groups.consumer_groups",
+    "kafka-groups": "groups.groups",
     "kafka-configs": "cluster.configs",
     "kafka-acls": "acls.acls",
     "kafka-get-offsets": "topics.get_offsets",

@@ -38,7 +38,7 @@ def normalized(text: str, prefix: str) -> list[str]:
     lines: list[str] = []
     for raw in (text.replace(prefix, "NAME") if prefix else text).splitlines():
         line = raw.rstrip()
-        if line.startswith("Option  "):
+        if line.startswith(("Option  ", "Option (* = required)")):
             break  # the list of options, which is longer or shorter
         if not _STACK.match(raw) and not _LOGGED.match(line) and not line.startswith(_ADVICE):
             for pattern, replacement in _REPLACED:

@@ -1,4 +1,4 @@
-"""kafka-consumer-groups beside Apache Kafka's own."""
+"""kafka-consumer-groups and kafka-groups beside Apache Kafka's own."""
 
 from __future__ import annotations
 
@@ -58,6 +58,19 @@ def test_descriptions(groups: Comparison) -> None:
     for line in ("BS --list", "BS --list --state", "BS --list --state Empty", "BS --list --type --state stable"):
         groups.compare("kafka-consumer-groups", line, same_words=True, ordered=False)
     groups.compare("kafka-consumer-groups", "BS --describe --all-groups --state", same_words=True, ordered=False)
+    # In the order of a hash table there.
+    script = """
+        BS --list
+        BS --list --consumer
+        BS --list --share
+        BS --list --streams
+        BS --list --group-type Classic
+        BS --list --group-type consumer
+        BS --list --group-type classic --protocol consumer
+        BS --list --group-type classic --protocol other
+        BS --list --protocol consumer
+        """
+    groups.compare("kafka-groups", script, same_words=True, ordered=False)
 
 
 def test_resets(groups: Comparison) -> None:
@@ -102,5 +115,21 @@ def test_wrong_words_of_groups(both: Comparison) -> None:
         BS --reset-offsets --group g --topic t --to-earliest --to-latest
         BS --reset-offsets --group g --all-topics --dry-run
         BS --reset-offsets --group g --all-topics --execute --dry-run --to-latest
+        """,
+    )
+    both.compare(
+        "kafka-groups",
+        """
+        BS
+        --list
+        BS --list --group-type nothing
+        BS --list --group-type unknown
+        BS --list --protocol
+        BS --list --protocol a --protocol b
+        BS --list --consumer --share
+        BS --list --consumer --group-type classic
+        BS --list --share --protocol x
+        BS --list --streams --share
+        BS --nonsense
         """,
     )
