@@ -81,3 +81,11 @@ def test_an_address_without_a_broker(tmp_path: Path, capsys: pytest.CaptureFixtu
     failed = "Failed to find brokers to send ListGroups. "
     assert shown.out.startswith(f"Error while executing groups command : {failed}")
     assert shown.err.startswith(f"org.apache.kafka.common.KafkaException: {failed}")
+
+
+def test_an_option_that_is_given_twice(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.on[ApiKey.LIST_GROUPS] = lambda request: request.reply(ListGroupsResponse())
+    words = ["--bootstrap-server", broker.bootstrap, "--list", "--protocol", "a", "--protocol", "b"]
+    assert run_tool(load_tool("kafka-groups"), words) == 1
+    start = "Error while executing groups command : Found multiple arguments for option protocol"
+    assert capsys.readouterr().out.startswith(start)

@@ -21,6 +21,7 @@ CLASSES: Final = {
     "kafka.tools.ConsoleConsumer": "kafka-console-consumer",
     f"{_NEW}consumer.group.ConsumerGroupCommand": "kafka-consumer-groups",
     "kafka.admin.ConsumerGroupCommand": "kafka-consumer-groups",
+    f"{_NEW}GroupsCommand": "kafka-groups",
     "kafka.admin.ConfigCommand": "kafka-configs",
     f"{_NEW}AclCommand": "kafka-acls",
     "kafka.admin.AclCommand": "kafka-acls",

@@ -40,10 +40,12 @@ def run_groups(options: Options) -> int:
     _check_options(options)
     with open_cluster(options) as cluster:
         try:
-            _print_groups([group for group in _list_groups(cluster) if _passes(group, options)])
+            groups = _list_groups(cluster)
+            options.value_of("protocol")  # an option that was given twice is an error without groups as well
+            _print_groups([group for group in groups if _passes(group, options)])
         except ClientError as error:
             return _print_error(*_error_words(error))
-        except ToolError as error:  # an option that was given twice, which Kafka's tool reads here
+        except ToolError as error:  # an option that was given twice: Kafka's tool reads it after the list
             return _print_error(error.message, error.java_class)
     return 0
 
