@@ -164,7 +164,7 @@ _COMMANDS: Final = {
     "reorder": ("simulation.reorder", "Simulate all late arrivals of requests of transactions."),
     "schema": ("schema", "Show, check and register schemas of a registry."),
     "registry": ("registry", "Serve a schema registry over any Kafka cluster."),
-    "table": ("table", "Copy a topic into a table (Iceberg, Delta, Parquet), and maintain it."),
+    "table": ("table", "Copy a topic into an Iceberg, Delta or Parquet table."),
     "pipeline": ("pipelines.pipeline", "Run PySpark pipelines, and show their progress."),
     "demo": ("demo", "Stream real events through a broker with PySpark."),
     "context": ("context", "Save the settings of clusters under names."),
