@@ -10,6 +10,7 @@ import pytest
 from ottla.kafka_tools.main import load_tool, run_tool
 from ottla.record.batch import Record, encode_batch
 from ottla.storage.dump import indexes, log
+from ottla.storage.dump.files import BatchFile
 
 BASE = f"{0:020}"
 
@@ -20,9 +21,9 @@ def dump(*words: str) -> int:
 
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
-    """A log of two batches, whose offsets 0, 1 and 5 have a gap."""
+    """A log of three batches, whose offsets 0, 1, 5 and 9 have two gaps."""
     path = tmp_path / f"{BASE}.log"
-    batches = [(0, 2), (5, 1)]
+    batches = [(0, 2), (5, 1), (9, 1)]
     path.write_bytes(
         b"".join(encode_batch([Record(first + n, 1, b"k", b"v") for n in range(count)]) for first, count in batches)
     )
@@ -52,7 +53,7 @@ def test_words_are_checked_before_files(
 
 def test_the_old_name_of_the_decoder(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert dump("--files", str(segment), "--value-decoder-class", "kafka.serializer.StringDecoder") == 0
-    assert capsys.readouterr().out.count(" key: k payload: v\n") == 3
+    assert capsys.readouterr().out.count(" key: k payload: v\n") == 4
 
 
 def test_the_first_file_that_fails_ends_the_run(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +65,12 @@ def test_the_first_file_that_fails_ends_the_run(segment: Path, capsys: pytest.Ca
         "org.apache.kafka.common.errors.CorruptRecordException: Found record size 0 smaller than minimum record "
         f"overhead (14) in file {segment}.\n"
     )
+
+
+def test_a_directory_is_refused_when_it_is_opened(tmp_path: Path) -> None:
+    """In some file systems a directory has 0 bytes, and would be shown as an empty file."""
+    with pytest.raises(IsADirectoryError):
+        BatchFile(str(tmp_path))
 
 
 def test_directories_and_missing_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,4 +106,5 @@ def test_reports_are_bounded(
     assert shown.count("Index offset: ") == 3
     assert shown.count("Indexed offset: ") == 3
     assert shown.count("  There may be more: only the first 3 are listed.") == 2
+    assert shown.count(" is followed by ") == 1
     assert "  There may be more: only the first 1 are listed." in shown
