@@ -21,6 +21,8 @@ _LOGGED = re.compile(r"\[[^\]]*(AdminClient|Producer|Consumer) clientId=")
 _ADVICE = "The consumer rebalance protocol (KIP-848)"  # for a protocol that Ottla's consumer does not have
 _SET = re.compile(r"\[[\w-]+\](?:, \[[\w-]+\])+")  # options, in the order of a set
 _REPLACED = (
+    # A tagged field of a transaction's record, written after its epoch grew, which the tools compared here pass over.
+    (re.compile(r',"lastProducerEpoch":\d+'), ""),
     (re.compile(r"TopicId: [\w-]{22}"), "TopicId: ID"),
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UUID"),
     (re.compile(r"Valid states are: .*"), "Valid states are: SET"),  # in the order of a set
