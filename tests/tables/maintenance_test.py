@@ -23,6 +23,7 @@ from tests.tables.upsert_test import copy_upserts, pairs_of, send
 from ottla.cli.main import cli
 from ottla.tables.errors import CommitConflict, TableError
 from ottla.tables.formats import open_maintainer
+from ottla.tables.maintenance.iceberg import IcebergMaintainer
 from ottla.tables.maintenance.plan import MaintenanceOptions, MaintenanceReport
 
 pytestmark = pytest.mark.slow
@@ -151,6 +152,17 @@ def test_a_commit_that_a_copy_overtook_has_the_newer_offsets(
     assert maintain_overtaken(target, overtake).commits == 1
     assert copy_topic(topic, target) == 0
     assert sorted_rows(target.read_arrow()) == sorted_rows(target.read_duckdb()) == topic.rows(ends[1])
+
+
+def test_files_that_an_earlier_attempt_committed_stay(topic: Topic, make_target: Callable[[str], Target]) -> None:
+    target, report = make_target("iceberg"), MaintenanceReport()
+    end = copy_pieces(topic, target)
+    maintainer = IcebergMaintainer(target.location, "default", target.properties)
+    written = list(maintainer._rewrite_files(DEFAULT, report))
+    for _ in range(2):
+        maintainer._commit_rewritten(written.copy(), report)
+    assert copy_topic(topic, target) == 0
+    assert sorted_rows(target.read_arrow()) == sorted_rows(target.read_duckdb()) == topic.rows(end)
 
 
 def test_compaction_of_delta_follows_a_copy(topic: Topic, make_target: Callable[[str], Target]) -> None:

@@ -127,13 +127,14 @@ class IcebergMaintainer:
         if snapshot is None or not pending:
             return
         live = {each.data_file.file_path for each in live_entries(self._table, snapshot)}
+        # The earlier attempt took effect, although its answer was an error: the table has these files.
+        if done := [each for each in pending if each.new.file_path in live]:
+            _count_rewritten(done, report)
         for each in pending.copy():
-            if each.new.file_path in live:  # The earlier attempt took effect, although its answer was an error.
-                _count_rewritten([each], report)
+            if each in done or not all(old.file_path in live for old in each.old):
                 pending.remove(each)
-            elif not all(old.file_path in live for old in each.old):
-                delete_written(self._table, each)
-                pending.remove(each)
+                if each not in done:
+                    delete_written(self._table, each)
 
     def _replace_files(self, pending: list[Rewritten]) -> None:
         # pyiceberg's own retry would commit on a newer snapshot with the offsets of the older one: a copy would then
