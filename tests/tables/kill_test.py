@@ -105,6 +105,6 @@ def test_upserts_and_dead_letters_are_exact_as_well(
         more = ["--value-schema", "json", "--schema-registry", registered.url, "--dead-letters", letters]
         run_killed([*words, *more], send, STRIDE)
     rows = target.read_arrow().to_pylist()
-    assert {row["_key"]: (row["a"], row.get("b")) for row in rows} == wanted
+    assert {row["_kafka_key"]: (row["a"], row.get("b")) for row in rows} == wanted
     assert len(rows) == len(wanted)
     assert sorted(each.value for each in read_letters(topic, letters)) == sorted(bad)

@@ -44,7 +44,7 @@ def test_the_last_row_of_each_key_counts() -> None:
 
 def test_columns_of_records_must_be_there() -> None:
     require_columns("t", NESTED, BYTES.schema)
-    with pytest.raises(TableError, match="t has no column _key of type binary"):
+    with pytest.raises(TableError, match="t has no column _kafka_key of type binary"):
         require_columns("t", FLAT, BYTES.schema)
     with pytest.raises(TableError, match="t has no column value of type binary"):
         require_columns("t", BYTES, NESTED.schema.append(pa.field("value", pa.int32())))

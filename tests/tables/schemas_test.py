@@ -18,6 +18,8 @@ from tests.tables.registered import Registered, ServiceInMemory, framed, record,
 from ottla.cli.main import cli
 from ottla.retry.headers import read_trail
 from ottla.schemas.framing import write_framing
+from ottla.tables.iceberg import IcebergWriter
+from ottla.tables.rows import LAYOUTS
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +61,7 @@ def copy_rows(registered: Registered, target: Target, *more: str, kind: str = "a
 def values_of(target: Target, *names: str) -> list[tuple[Any, ...]]:
     """Some columns of all rows, in the order of offsets."""
     rows = target.read_arrow().to_pylist()
-    place = "offset" if rows and "offset" in rows[0] else "_offset"
+    place = "offset" if rows and "offset" in rows[0] else "_kafka_offset"
     return [tuple(row[name] for name in names) for row in sorted(rows, key=lambda row: row[place])]
 
 
@@ -76,7 +78,7 @@ def test_columns_are_those_of_all_schemas(registered: Registered, target: Target
     assert (found["rows"], found["dead_letters"]) == (2, 0)
     rows = [(1, 0.5, None), (None, None, None), (1 << 40, 0.1, {"x": "y"}), (2, 1.0, None)]
     assert values_of(target, "a", "f", "n") == rows
-    assert values_of(target, "_key", "_partition")[0] == (b"key-0", 0)
+    assert values_of(target, "_kafka_key", "_kafka_partition")[0] == (b"key-0", 0)
     deeper = record(n=["null", record(x="string", z=["null", "int"]) | {"name": "N"}])
     registered.send(framed(registered.register(deeper), deeper, {"n": {"x": "q", "z": 3}}))
     copy_rows(registered, target)
@@ -134,7 +136,7 @@ def test_values_that_are_no_rows(registered: Registered, make_target: Callable[[
         assert "Give --dead-letters TOPIC" in refused.stderr
     found = copy_rows(registered, target, "--dead-letters", letters)
     assert (found["rows"], found["dead_letters"], found["next_offsets"]["0"]) == (2, 5, 7)
-    assert values_of(target, "a", "_offset") == [(1, 0), (1, 6)]
+    assert values_of(target, "a", "_kafka_offset") == [(1, 0), (1, 6)]
     found_letters = {each.value: each for each in read_letters(registered.topic, letters)}
     assert len(found_letters) == len(bad)
     for value, reason in bad:
@@ -162,13 +164,28 @@ def test_a_schema_that_does_not_fit_is_named(registered: Registered, make_target
 def test_fields_with_names_of_the_record_need_nested_columns(
     registered: Registered, make_target: Callable[[str], Target]
 ) -> None:
-    schema = record(_offset="int", key="string")
-    registered.send(framed(registered.register(schema), schema, {"_offset": 1, "key": "k"}))
+    schema = record(_kafka_offset="int", key="string")
+    registered.send(framed(registered.register(schema), schema, {"_kafka_offset": 1, "key": "k"}))
     target = make_target("parquet")
     assert "take --columns nested" in run_table(registered, target).stderr
     other = target._replace(location=f"{target.location}-2")
     copy_rows(registered, other, "--columns", "nested")
-    assert values_of(other, "value", "key") == [({"_offset": 1, "key": "k"}, b"key-0")]
+    assert values_of(other, "value", "key") == [({"_kafka_offset": 1, "key": "k"}, b"key-0")]
+
+
+def test_names_that_icebergs_readers_reserve_need_nested_columns(
+    registered: Registered, make_target: Callable[[str], Target]
+) -> None:
+    """Spark reads no table with such a column, whatever made it."""
+    assert not IcebergWriter.types.reserved & {name for each in LAYOUTS.values() for name in each.schema.names}
+    schema = record(_partition="int")
+    registered.send(framed(registered.register(schema), schema, {"_partition": 1}))
+    result = run_table(registered, make_target("iceberg"))
+    assert "_partition is a column of the record or the table, or reserved by the table's format" in result.stderr
+    copy_rows(registered, make_target("delta"))
+    other = make_target("iceberg")._replace(location="lake.nested")
+    copy_rows(registered, other, "--columns", "nested")
+    assert values_of(other, "value") == [({"_partition": 1},)]
 
 
 def test_upsert_of_decoded_values(registered: Registered, make_target: Callable[[str], Target]) -> None:
@@ -180,7 +197,7 @@ def test_upsert_of_decoded_values(registered: Registered, make_target: Callable[
         copy_rows(registered, target, "--upsert")
         registered.send(framed(later, new, {"a": 3, "l": ["x"]}), None, framed(number, old, {"a": 4}), key=kind)
         copy_rows(registered, target, "--upsert")
-        rows = {row["_key"]: (row["a"], row["l"]) for row in target.read_arrow().to_pylist()}
+        rows = {row["_kafka_key"]: (row["a"], row["l"]) for row in target.read_arrow().to_pylist()}
         assert rows[f"{kind}-0".encode()] == (3, ["x"])
         assert rows[f"{kind}-2".encode()] == (4, None)
         assert f"{kind}-1".encode() not in rows

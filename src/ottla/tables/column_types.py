@@ -24,6 +24,8 @@ class ColumnTypes(NamedTuple):
     """Whether an int column can become a long, a float a double; otherwise they are long and double at once."""
     has_times: bool
     """Whether there is a type for times of day; otherwise they are microseconds."""
+    reserved: frozenset[str] = frozenset()
+    """Names that no column may have, parts of nested ones excepted: readers refuse the table."""
 
 
 class ColumnConflict(ValueError):

@@ -45,7 +45,7 @@ class DecodedRows:
         self.layout = layout
         self._decoder = decoder
         self._types = types
-        self._reserved = {*layout.schema.names, *reserved}
+        self._reserved = {*layout.schema.names, *reserved, *types.reserved}
         self._kind: pa.DataType = pa.struct([])
         """The columns of values, as one struct."""
 
@@ -103,7 +103,10 @@ class DecodedRows:
         taken = {each.lower() for each in self._reserved}
         for each in found:
             if each.name.lower() in taken:
-                raise ColumnConflict(f"{each.name} is a column of the record or the table: take --columns nested")
+                raise ColumnConflict(
+                    f"{each.name} is a column of the record or the table, or reserved by the table's format: "
+                    "take --columns nested"
+                )
         merged = merge_types(self._kind, found, self._types)
         if count_columns(merged) > MAX_COLUMNS:
             raise ColumnConflict(f"the table would have more than {MAX_COLUMNS:,} columns")

@@ -39,12 +39,16 @@ _UPSERT: Final = "upsert"
 _TRANSFORMS: Final[dict[str, Transform[Any, Any]]] = {"day": DayTransform(), "hour": HourTransform()}
 _RETRIES: Final = "commit.retry.num-retries"
 _MAX_ANCESTORS: Final = 100_000
+_RESERVED: Final = frozenset(
+    ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+)
+"""Metadata columns of Iceberg's readers. pyiceberg makes a table with them, and Spark then cannot read it."""
 
 
 class IcebergWriter:
     """A table of a catalog; made, with its namespace, if it is not there."""
 
-    types = ColumnTypes(promotes=True, has_times=True)
+    types = ColumnTypes(promotes=True, has_times=True, reserved=_RESERVED)
 
     def __init__(
         self, identifier: str, topic: str, making: Making, catalog: str, properties: Mapping[str, str]

@@ -52,6 +52,7 @@ class ParquetWriter:
             )
         self._folder = Path(folder)
         self._topic = topic
+        self._layout = making.layout
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = self._lock_folder()
         try:
@@ -144,7 +145,7 @@ class ParquetWriter:
             self._write_whole(_ORIGIN, lambda path: path.write_text(text, encoding="utf-8"))
         if rows.schema != self.columns or (rows.schema != BYTES.schema and not self._offsets):
             self._write_columns(rows.schema)
-        place = next(each for each in rows.schema.names if each.lstrip("_") == "partition")
+        place = self._layout.partition
         # Without rows, offsets of records that became dead letters are covered by files without rows.
         for number in pc.unique(rows[place]).to_pylist() or self._moved_partitions(before, after):
             # A file begins where the one before ended, so that offsets without a visible record are covered.

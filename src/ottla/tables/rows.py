@@ -51,6 +51,11 @@ class Layout(NamedTuple):
         return f"{self.prefix}key"
 
     @property
+    def partition(self) -> str:
+        """The column of the partition."""
+        return f"{self.prefix}partition"
+
+    @property
     def time(self) -> str:
         """The column of the timestamp."""
         return f"{self.prefix}timestamp"
@@ -62,8 +67,8 @@ def _prefixed(fields: Sequence[pa.Field], prefix: str) -> Layout:
 
 BYTES: Final = Layout(SCHEMA)
 """Keys and values are bytes."""
-FLAT: Final = _prefixed((_KEY, *_REST), "_")
-"""The fields of a value are columns."""
+FLAT: Final = _prefixed((_KEY, *_REST), "_kafka_")
+"""The fields of a value are columns. `_partition` alone would be a name that Iceberg reserves."""
 NESTED: Final = _prefixed((_KEY, *_REST), "")
 """The value is one column."""
 LAYOUTS: Final = {"flat": FLAT, "nested": NESTED}
