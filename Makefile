@@ -12,7 +12,7 @@ BROKER  ?= ottla
 
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the thousands of processes would compile all modules
 
-.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark roll copies librdkafka logins sim fuzz fuzz-logins explore clean
+.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark roll tables copies librdkafka logins sim fuzz fuzz-logins explore clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -84,6 +84,11 @@ chaos-spark: $(VENV)/.test  ## Spark's exactly-once sink: tasks, workers, execut
 roll: $(VENV)/.test  ## brokers are replaced by those of release 0.1 and back, the five steps of an upgrade, with kills (ROUNDS=, SEED=)
 	@testbench/setup
 	@$(BIN)/python -m testbench.rolls --rounds $(or $(ROUNDS),3) $(if $(SEED),--seed $(SEED))
+
+tables: $(VENV)/.test  ## all real events into Iceberg and Delta tables, killed at each step; DuckDB and Spark read them
+	@testbench/setup
+	@$(BIN)/python -m testbench.table_readers --spark
+	@TABLES_EVENTS=all TABLES_STRIDE=1 $(BIN)/python -m pytest tests/tables/backfill_test.py tests/tables/kill_test.py
 
 copies: $(VENV)/.test  ## four libraries copy 100,000 records exactly once under kills (MESSAGES=)
 	@testbench/setup

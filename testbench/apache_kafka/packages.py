@@ -22,6 +22,10 @@ PARTS = {"broker": "kafka_2.13", "tools": "kafka_2.13", "clients": "kafka-client
 CONNECTOR: Final = "4.2.0"
 """The version of Spark's own Kafka source and sink (`spark-sql-kafka-0-10`); it runs in PySpark 4.2 and 4.3."""
 
+ICEBERG: Final = "1.11.0"
+DELTA: Final = "4.1.0"
+"""Their jars are for Spark 4.1; there are none for a newer one."""
+
 
 class BenchError(Exception):
     """Something that the test bench needs is missing; the message names it, and how to get it."""
@@ -127,6 +131,28 @@ def avro_jars() -> list[Path]:
         _copy(options, directory, f"spark-avro {CONNECTOR}", "spark-avro")
         (directory / ".complete").write_text(f"{CONNECTOR}\n")
     return sorted(directory.glob("*.jar"))
+
+
+def table_jars() -> list[Path]:
+    """The jars with which Spark reads Iceberg and Delta tables. Raises BenchError when they were not fetched."""
+    if not (_table_jars_home() / ".complete").exists():
+        raise BenchError(
+            f"Iceberg's and Delta's jars are not in {cache()}: run  python -m testbench.table_readers --spark"
+        )
+    return sorted(_table_jars_home().glob("*.jar"))
+
+
+def fetch_table_jars() -> None:
+    """Fetch the jars of table formats into the cache with Maven. Raises BenchError."""
+    _need_tools()
+    if not (_table_jars_home() / ".complete").exists():
+        options = ["-P", "tables", f"-Diceberg.version={ICEBERG}", f"-Ddelta.version={DELTA}"]
+        _copy(options, _table_jars_home(), f"Iceberg {ICEBERG} and Delta {DELTA} for Spark", "delta-spark")
+        (_table_jars_home() / ".complete").write_text(f"{ICEBERG} {DELTA}\n")
+
+
+def _table_jars_home() -> Path:
+    return cache() / f"spark-tables-{ICEBERG}-{DELTA}"
 
 
 def _fetch_part(version: str, part: str) -> None:

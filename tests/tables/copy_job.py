@@ -5,6 +5,7 @@ Words: those of the command. Reads an N per line, and answers `killed` or, when 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pandas as pd  # noqa: F401 - PyArrow looks for it
+import pyarrow as pa
 import pyiceberg.catalog.sql  # noqa: F401
 
 # Imported once, before the forks: each of these libraries takes longer to load than a commit takes.
@@ -28,6 +30,8 @@ import ottla.tables.maintenance.delta
 import ottla.tables.maintenance.iceberg
 import ottla.tables.parquet  # noqa: F401
 from ottla.cli.main import cli
+from ottla.schemas.avro import AvroSchema
+from ottla.schemas.columns.avro import AvroColumns
 
 STEPS = {
     "append_rows", "read_offsets", "commit_table", "_create_table", "write_deltalake", "_write_whole",
@@ -65,7 +69,15 @@ def run_until_step(step: int, words: list[str]) -> None:
     cli.main(words)
 
 
+def load_kernels() -> None:
+    """Load what numba compiled, once: it takes longer than all else that a fork does."""
+    schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
+    AvroColumns(AvroSchema(json.dumps(schema))).decode(pa.array([b"\x02a"], pa.binary()))
+
+
 def main() -> None:
+    if "avro" in sys.argv:
+        load_kernels()
     for line in sys.stdin:
         child = os.fork()
         if not child:
