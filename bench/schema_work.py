@@ -64,6 +64,8 @@ def transfer_udf(registry: str, schema: str) -> Any:
             made[:] = [FramedColumns(SchemaRegistry(registry), reader).decode(payloads)[0].cast(kind)]
         return made[0][: len(payloads)]
 
+    # PySpark reads types from annotations, but cannot resolve the text "pa.Array": pa is local here.
+    repeat.__annotations__ = {"payloads": pa.Array, "return": pa.Array}
     return arrow_udf(repeat, from_arrow_type(kind))
 
 
