@@ -27,8 +27,9 @@ def with_tables(text: str) -> str:
     tables = {title: _HEAD + _lines(map(_stored_row, formats)) for title, formats in _SECTIONS.items()}
     tables["Requests between brokers"] = _SENT_HEAD + _lines(dict.fromkeys(map(_sent_row, EXCHANGES)))
     for title, table in tables.items():
-        text, count = re.subn(rf"(## {title}\n\n)(\|.*\n)*", lambda found, new=table: found[1] + new, text)
-        assert count == 1, f"{PAGE} has no section {title}"
+        before, found, rest = text.partition(f"## {title}\n\n")
+        assert found, f"{PAGE} has no section {title}"
+        text = before + found + table + re.sub(r"\A(\|.*\n)*", "", rest)
     return text
 
 

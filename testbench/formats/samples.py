@@ -31,7 +31,7 @@ from ottla.znodes.tree import Change, Tree, Verb
 
 Codec = tuple[bytes, bytes | None]
 GATED: Final = " at "
-"""In the name of a sample that release 0.1 does not write: format, " at ", the setting that makes this release write it."""
+"""In the names of samples that 0.1 does not write, between the format and the setting under which this release does."""
 
 
 def _first_of(*places: str) -> Any:
@@ -192,7 +192,7 @@ def _writers() -> dict[str, Callable[[], bytes | bytearray]]:
         "znode-config": lambda: _layout.encode_config({"retention.ms": "5"}),
         "znode-cluster-id": lambda: _layout.encode_cluster_id("cluster-a"),
         "znode-controller": lambda: _layout.encode_controller(2, _WALL_MS),
-        "znode-feature": lambda: _layout.encode_feature(),
+        "znode-feature": _layout.encode_feature,
         "znode-reassignment": lambda: _layout.encode_reassignment({_TP: (3, 1)}),
         "znode-log-dir-event": lambda: _layout.encode_log_dir_event(3),
         "znode-producer-id-block": lambda: _layout.encode_block(_layout.BlockNode(2, 4000, 4999)),

@@ -13,8 +13,7 @@ from testbench.formats.inventory import EXCHANGES
 from testbench.formats.samples import GATED, read_samples, write_samples
 from testbench.formats.stored import stored_samples
 from testbench.releases import ReleaseError, release_source
-from tests.formats.inventory_test import declared
-
+from tests.formats.inventory_test import declared, numbers
 
 VERSIONS = {
     "offset": 3,
@@ -27,6 +26,17 @@ VERSIONS = {
     "transaction-ongoing": 1,
     "transaction-ongoing at transaction.version 0": 0,
 }
+
+
+MOVED = {
+    "cluster/controlled_shutdown.py": "cluster/departure.py",
+    "replication/follower/fetcher_manager.py": "replication/fetchers.py",
+    "replication/follower/leader_requests.py": "replication/leader_questions.py",
+    "replication/produce/verifier.py": "replication/verifier.py",
+    "replication/tombstone_retention.py": "replication/removals.py",
+}
+"""The names that modules of this release had in 0.1."""
+NOT_IN_0_1 = {"transactions/service.py:OLD_MARKERS_VERSION"}
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +80,13 @@ def test_the_kept_bytes_are_those_of_release_0_1(release: Path) -> None:
 def test_the_listed_versions_of_requests_are_those_that_release_0_1_accepts(release: Path) -> None:
     accepted = declared(release / "ottla")
     assert {each.api: each.accepted for each in EXCHANGES} == {each.api: accepted[each.api] for each in EXCHANGES}
+
+
+def test_release_0_1_sends_the_listed_versions_of_requests(release: Path) -> None:
+    for each in EXCHANGES:
+        sent: set[int] = set()
+        for place in set(each.constants) - NOT_IN_0_1:
+            module, _, name = place.partition(":")
+            sent |= numbers(f"{MOVED.get(module, module)}:{name}", release / "ottla")
+        assert sent <= set(each.versions), each
+        assert max(sent) == max(each.versions), each
