@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from testbench.apache_kafka import tools
 from testbench.apache_kafka.broker import KafkaNode
+from tests.interop.kafka_tools.verifiable_test import compare_runs
 
 from ottla.cli.main import cli
 from ottla.client import Consumer
@@ -134,3 +135,7 @@ def test_records_in_files_and_what_is_seen_of_them(kafka: str, tmp_path: Path) -
     assert [(each["partitions"], each["bytes_in_per_s"]) for each in top["topics"]] == [(2, 0.0)]
     parts = json.loads(ottla(kafka, "support-bundle", str(tmp_path / "c.tar.gz"), "-o", "json").stdout)["parts"]
     assert [each for each in parts if each["error"]] == []
+
+
+def test_the_verifiable_producer_by_its_kafka_name(kafka: str) -> None:
+    compare_runs(kafka, "verifiable", "--max-messages 3 --repeating-keys 0 --message-create-time 0 --acks 1")

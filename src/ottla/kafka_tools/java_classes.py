@@ -44,6 +44,7 @@ CLASSES: Final = {
     f"{_NEW}ProducerPerformance": "kafka-producer-perf-test",
     f"{_NEW}ConsumerPerformance": "kafka-consumer-perf-test",
     "kafka.tools.ConsumerPerformance": "kafka-consumer-perf-test",
+    f"{_NEW}VerifiableProducer": "kafka-verifiable-producer",
 }
 """The tool of each class."""
 

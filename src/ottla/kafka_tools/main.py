@@ -48,6 +48,7 @@ TOOLS: Final = {
     "kafka-dump-log": "storage.dump_log",
     "kafka-producer-perf-test": "perf.producer_perf_test",
     "kafka-consumer-perf-test": "perf.consumer_perf_test",
+    "kafka-verifiable-producer": "perf.verifiable_producer",
 }
 """The module of each tool, in `ottla.kafka_tools.tools`; each has a `TOOL`."""
 
