@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final
 
 from testbench import java_program
-from testbench.apache_kafka.tools import main_class
+from testbench.apache_kafka.tools import main_class, tools_part
 
 ANSWER_S: Final = 120
 """How long a tool may take."""
@@ -25,7 +25,7 @@ class ToolShell:
     def __init__(self, version: str) -> None:
         self.version = version
         self._process = subprocess.Popen(
-            java_program.command("ToolShell", version=version, part="tools"),
+            java_program.command("ToolShell", version=version, part=tools_part(version)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

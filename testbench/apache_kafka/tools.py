@@ -48,12 +48,32 @@ IN_KAFKA_3 = {
     "kafka-console-producer": "kafka.tools.ConsoleProducer",
     "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
 }
+IN_KAFKA_1 = {
+    "kafka-topics": "kafka.admin.TopicCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-acls": "kafka.admin.AclCommand",
+    "kafka-consumer-groups": "kafka.admin.ConsumerGroupCommand",
+    "kafka-reassign-partitions": "kafka.admin.ReassignPartitionsCommand",
+    "kafka-preferred-replica-election": "kafka.admin.PreferredReplicaLeaderElectionCommand",
+    "kafka-log-dirs": "kafka.admin.LogDirsCommand",
+    "kafka-delete-records": "kafka.admin.DeleteRecordsCommand",
+    "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
+    "kafka-console-producer": "kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "kafka.tools.ConsoleConsumer",
+    "kafka-get-offsets": "kafka.tools.GetOffsetShell",
+    "kafka-dump-log": "kafka.tools.DumpLogSegments",
+}
+OF_VERSION = {"1": IN_KAFKA_1, "3": IN_KAFKA_3, "4": {}}
 
 
 def main_class(version: str, name: str) -> str:
     """The Java class of a tool."""
-    main = IN_KAFKA_3.get(name) if version.startswith("3.") else None
-    return main or CLASSES[name]
+    return OF_VERSION[version.partition(".")[0]].get(name) or CLASSES[name]
+
+
+def tools_part(version: str) -> str:
+    """The part of a version's packages that has its tools."""
+    return "old-tools" if version.startswith("1.") else "tools"
 
 
 def command(version: str, name: str, *arguments: str) -> list[str]:
@@ -61,7 +81,7 @@ def command(version: str, name: str, *arguments: str) -> list[str]:
     main = main_class(version, name)
     logging = logging_options(version)
     heap = os.environ.get("KAFKA_HEAP", "512m")
-    return [java(), f"-Xmx{heap}", *logging, "-cp", class_path(version, "tools"), main, *arguments]
+    return [java(), f"-Xmx{heap}", *logging, "-cp", class_path(version, tools_part(version)), main, *arguments]
 
 
 def logging_options(version: str) -> list[str]:
