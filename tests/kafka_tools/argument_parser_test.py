@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.kafka_tools.argument_parser import ArgumentRules, parse_arguments
+from ottla.kafka_tools.argument_parser import ArgumentRules, Command, CommandRules, parse_arguments, parse_command
 from ottla.kafka_tools.options import HELP, Option, Takes, WrongWords, flag, value
 
 RULES = ArgumentRules("kafka-x", ("topic",), {"size": "Integer", "count": "Long", "rate": "Double"}, ("size", "plain"))
@@ -69,3 +69,48 @@ def test_errors(words: list[str], message: str) -> None:
     assert usage.startswith("usage: kafka-x [-h] --topic TOPIC [--size SIZE]")
     assert "old" not in usage
     assert "[--props PROPS [PROPS ...]]" in usage
+
+
+SERVER = value("server", "An address.")
+COMMANDS = (
+    Command(
+        "make", "make it", (value("some-size", "A number."), flag("plain", "")), ("some-size",), {"some-size": "Short"}
+    ),
+    Command("list", "list them"),
+)
+COMMAND_RULES = CommandRules("kafka-x.sh", ("--server x:1",), "--server x:1", ("server",), COMMANDS)
+ALL = (SERVER, *COMMANDS[0].options, *HELP)
+
+
+def test_a_command_and_its_options() -> None:
+    parsed = parse_command(COMMAND_RULES, ALL, ["--server", "a", "make", "--some", "-3"])
+    assert (parsed.words, parsed.given) == (("make",), {"server": ["a"], "some-size": ["-3"]})
+    assert parse_command(COMMAND_RULES, ALL, ["-v", "nonsense"]).has("version")
+    assert parse_command(COMMAND_RULES, ALL, ["-h"]).has("help")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "too few arguments"),
+        ("--server a", "too few arguments"),
+        ("list", "argument --server is required"),
+        ("--server a nonsense", "invalid choice: 'nonsense' (choose from 'make', 'list')"),
+        ("--some-size 3 make", "unrecognized arguments: '--some-size'"),
+        ("make --server a", "unrecognized arguments: '--server'"),
+        ("make -v", "unrecognized arguments: '-v'"),
+        ("make", "argument --some-size is required"),
+        (
+            "make --some-size 40000",
+            """could not convert '40000' to Short (Value out of range. Value:"40000" Radix:10)""",
+        ),
+        ("make --some-size x", """could not convert 'x' to Short (For input string: "x")"""),
+    ],
+)
+def test_wrong_words_around_a_command(words: str, message: str) -> None:
+    with pytest.raises(WrongWords) as caught:
+        parse_command(COMMAND_RULES, ALL, words.split())
+    assert message in caught.value.message
+    own = words.startswith("make")
+    shown = "--server x:1 make [-h] --some-size SOME_SIZE" if own else "[-h] [-v] --server x:1 COMMAND ..."
+    assert shown in caught.value.message

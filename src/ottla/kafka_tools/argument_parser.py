@@ -10,12 +10,14 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 from typing import Final, NamedTuple
 
-from ottla.kafka_tools.options import HELP, Option, Options, Takes, WrongWords
+from ottla.kafka_tools.options import HELP, Option, Options, Takes, ToolError, WrongWords, flag, usage_text
 
 _NEGATIVE: Final = re.compile(r"-\d*\.?\d+")
 _WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
-_BITS: Final = {"Integer": 31, "Long": 63}
+_BITS: Final = {"Short": 15, "Integer": 31, "Long": 63}
 _WIDTH: Final = 75
+_HELP_LETTER: Final = {"-h": "help"}
+_LETTERS: Final = {"-h": "help", "-v": "version"}
 
 
 class ArgumentRules(NamedTuple):
@@ -24,7 +26,7 @@ class ArgumentRules(NamedTuple):
     tool: str
     required: Sequence[str] = ()
     numbers: Mapping[str, str] = {}
-    """The Java type of the options that are numbers: Integer, Long or Double."""
+    """The Java type of the options that are numbers: Short, Integer, Long or Double."""
     one_of: Sequence[str] = ()
     """Exactly one of these is given."""
 
@@ -32,7 +34,7 @@ class ArgumentRules(NamedTuple):
 def parse_arguments(rules: ArgumentRules, options: Sequence[Option], words: Sequence[str]) -> Options:
     """The options in the words. The last value counts where an option is given twice. Raises WrongWords."""
     try:
-        given = _read_words(options, words)
+        given, _ = _read_words(options, words)
         if words and not given.keys() & {"help", "version"}:
             _check_given(rules, given)
     except _WrongArgument as error:
@@ -58,13 +60,16 @@ def _shown_option(option: Option, required: bool) -> str:
     return f"--{option.name}{rest}" if required else f"[--{option.name}{rest}]"
 
 
-def _read_words(options: Sequence[Option], words: Sequence[str]) -> dict[str, list[str]]:
+def _read_words(
+    options: Sequence[Option], words: Sequence[str], letters: Mapping[str, str] = _HELP_LETTER, *, stop: bool = False
+) -> tuple[dict[str, list[str]], int]:
+    """The options in the words, and the position after them. stop: end at the first word that is not an option."""
     known = {option.name: option for option in options}
     given: dict[str, list[str]] = {}
     at = 0
-    while at < len(words):
+    while at < len(words) and not (stop and not _is_option(words[at])):
         name, equals, attached = words[at].removeprefix("--").partition("=")
-        option = _find_option(known, words[at], name)
+        option = known[letters[words[at]]] if words[at] in letters else _find_option(known, words[at], name)
         values = [attached] if equals else _following_values(option, words[at + 1 :])
         # As argparse4j: `--name=value` takes no further words, also where the option takes several.
         at += 1 if equals else 1 + len(values)
@@ -72,7 +77,7 @@ def _read_words(options: Sequence[Option], words: Sequence[str]) -> dict[str, li
             wanted = "at least one argument" if option.takes is Takes.SEVERAL else "one argument"
             raise _WrongArgument(f"argument --{option.name}: expected {wanted}")
         given[option.name] = values
-    return given
+    return given, at
 
 
 def _following_values(option: Option, rest: Sequence[str]) -> list[str]:
@@ -88,8 +93,6 @@ def _is_option(word: str) -> bool:
 
 
 def _find_option(known: Mapping[str, Option], word: str, name: str) -> Option:
-    if word == "-h":
-        return known["help"]
     # A name that is whole wins over longer ones that begin with it.
     found = [name] if name in known else [each for each in known if name and each.startswith(name)]
     if not word.startswith("--") or not found:
@@ -108,9 +111,7 @@ def _check_given(rules: ArgumentRules, given: Mapping[str, Sequence[str]]) -> No
     for name, kind in rules.numbers.items():
         for text in given.get(name, ()):
             if not _is_number(text, kind):
-                raise _WrongArgument(
-                    f"argument --{name}: could not convert '{text}' to {kind} (For input string: \"{text}\")"
-                )
+                raise _WrongArgument(f"argument --{name}: could not convert '{text}' to {kind} ({_reason(text, kind)})")
     chosen = [name for name in given if name in rules.one_of]
     if len(chosen) > 1:
         raise _WrongArgument(f"argument --{chosen[1]}: not allowed with argument --{chosen[0]}")
@@ -121,6 +122,13 @@ def _check_given(rules: ArgumentRules, given: Mapping[str, Sequence[str]]) -> No
         raise _WrongArgument(f"one of the arguments {' '.join(f'--{each}' for each in rules.one_of)} is required")
 
 
+def _reason(text: str, kind: str) -> str:
+    """Java's words about text that is no number of the type. It reads a Short as an Integer first."""
+    if kind == "Short" and _is_number(text, "Integer"):
+        return f'Value out of range. Value:"{text}" Radix:10'
+    return f'For input string: "{text}"'
+
+
 def _is_number(text: str, kind: str) -> bool:
     if kind == "Double":
         try:
@@ -129,3 +137,91 @@ def _is_number(text: str, kind: str) -> bool:
             return False
         return "_" not in text
     return bool(_WHOLE.fullmatch(text)) and -(2 ** _BITS[kind]) <= int(text) < 2 ** _BITS[kind]
+
+
+class Command(NamedTuple):
+    """A command of a tool, with options of its own, which follow its name."""
+
+    name: str
+    help: str
+    options: Sequence[Option] = ()
+    required: Sequence[str] = ()
+    numbers: Mapping[str, str] = {}
+
+
+class CommandRules(NamedTuple):
+    """A tool with commands: the options before the command, as its usage shows them, and the commands."""
+
+    tool: str
+    shown: Sequence[str]
+    """The options before the command that are not `-h` and `-v`."""
+    shown_required: str
+    """Those of them that are required, as the usage of a command shows them."""
+    required: Sequence[str]
+    commands: Sequence[Command]
+
+
+def parse_command(rules: CommandRules, options: Sequence[Option], words: Sequence[str]) -> Options:
+    """The options before the command, the command as the only word, and its options. Raises WrongWords, ToolError.
+
+    options: all that the tool has. Those of commands are known only after their command.
+    """
+    own = {option.name for command in rules.commands for option in command.options}
+    try:
+        given, at = _read_words([each for each in options if each.name not in own], words, _LETTERS, stop=True)
+        if given.keys() & {"help", "version"}:
+            return Options(given, (), words)
+        command = _find_command(rules, words[at:])
+        found = _read_command(rules, command, words[at + 1 :])
+        _check_given(ArgumentRules(rules.tool, rules.required), given)
+    except _WrongArgument as error:
+        raise WrongWords(f"{_tool_usage(rules)}\n{rules.tool}: error: {error}") from None
+    return Options(given | found, (command.name,), words)
+
+
+def _find_command(rules: CommandRules, rest: Sequence[str]) -> Command:
+    if not rest:
+        raise _WrongArgument("too few arguments")
+    for command in rules.commands:
+        if command.name == rest[0]:
+            return command
+    names = ", ".join(f"'{command.name}'" for command in rules.commands)
+    raise WrongWords(f"{_tool_usage(rules)}\n{rules.tool}: error: invalid choice: '{rest[0]}' (choose from {names})")
+
+
+def _read_command(rules: CommandRules, command: Command, words: Sequence[str]) -> dict[str, list[str]]:
+    usage = _command_usage(rules, command)
+    try:
+        given, _ = _read_words((*command.options, flag("help", "")), words)
+        if "help" in given:
+            raise ToolError(f"{usage}\n\n{usage_text(command.options)}")
+        _check_given(ArgumentRules(rules.tool, command.required, command.numbers), given)
+    except _WrongArgument as error:
+        raise WrongWords(f"{usage}\n{rules.tool}: error: {error}") from None
+    return given
+
+
+def list_commands(commands: Sequence[Command]) -> str:
+    """The list of commands in the text of `--help`."""
+    wide = max(len(command.name) for command in commands)
+    return "commands:\n" + "\n".join(f"    {command.name:<{wide}}  {command.help}" for command in commands)
+
+
+def _tool_usage(rules: CommandRules) -> str:
+    return _wrap_usage(rules.tool, ["[-h]", "[-v]", *rules.shown, "COMMAND", "..."])
+
+
+def _command_usage(rules: CommandRules, command: Command) -> str:
+    named = [(each.name, f"--{each.name} {each.name.upper().replace('-', '_')}") for each in command.options]
+    shown = [text if name in command.required else f"[{text}]" for name, text in named]
+    return _wrap_usage(rules.tool, [rules.shown_required, command.name, "[-h]", *shown])
+
+
+def _wrap_usage(tool: str, parts: Sequence[str]) -> str:
+    """The line of usage, with breaks between its parts only."""
+    lines = [f"usage: {tool}"]
+    for part in parts:
+        if len(lines[-1]) + 1 + len(part) > _WIDTH:
+            lines.append(" " * len(f"usage: {tool}"))
+        lines[-1] += f" {part}"
+    return "\n".join(lines)

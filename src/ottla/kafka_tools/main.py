@@ -36,6 +36,7 @@ TOOLS: Final = {
     "kafka-console-consumer": "console.console_consumer",
     "kafka-consumer-groups": "groups.consumer_groups",
     "kafka-groups": "groups.groups",
+    "kafka-transactions": "transactions.transactions",
     "kafka-configs": "cluster.configs",
     "kafka-acls": "acls.acls",
     "kafka-get-offsets": "topics.get_offsets",

@@ -11,7 +11,13 @@ from typing import NamedTuple
 from ottla.client.cluster import Cluster
 from ottla.client.connections.connection import Connection
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
-from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refused_error
+from ottla.client.errors import (
+    ClientError,
+    MalformedReplyError,
+    RefusedError,
+    UnsupportedVersionError,
+    refused_error,
+)
 from ottla.client.per_leader_requests import LeaderRequest, SentRequest, ask_leaders
 from ottla.client.retry import Deadline
 from ottla.renamed import renamed_argument
@@ -22,14 +28,18 @@ from ottla.wire.messages import (
     DescribeProducersResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
 
-_WITH_DURATION = 1
-"""The version of ListTransactions that filters by duration."""
+_WITH_PATTERN = 2
+"""The version of ListTransactions that filters by a pattern. Version 1 filters by duration."""
+_FENCING_TIMEOUT_MS = 30_000
+"""The timeout that a transactional id gets where its transaction is terminated, until its producer is back."""
 
 
 class TransactionListed(NamedTuple):
@@ -89,17 +99,22 @@ class TransactionAdmin:
         producer_ids: Sequence[int] = (),
         longer_than_ms: int = -1,
         deadline: Deadline | None = None,
+        pattern: str = "",
     ) -> tuple[list[TransactionListed], dict[int, ClientError]]:
         """(transactional ids that pass the filters, sorted by name; errors of brokers that did not answer).
 
         longer_than_ms: needs brokers that serve ListTransactions version 1; -1: of any duration.
+        pattern: a regular expression (RE2) that ids match as a whole; needs version 2; empty: any id.
         """
         deadline = deadline or self._cluster.deadline()
+        request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
+        request.duration_filter = longer_than_ms
+        request.transactional_id_pattern = pattern or None
         found: dict[str, TransactionListed] = {}
         failed: dict[int, ClientError] = {}
         for node in sorted(self._cluster.refresh((), deadline).nodes):
             try:
-                answer = self._list_on_broker(node, states, producer_ids, longer_than_ms, deadline)
+                answer = self._list_on_broker(node, request, deadline)
             except ClientError as error:
                 failed[node] = error
                 continue
@@ -110,18 +125,23 @@ class TransactionAdmin:
         return [found[name] for name in sorted(found)], failed
 
     def _list_on_broker(
-        self, node: int, states: Sequence[str], producer_ids: Sequence[int], longer_than_ms: int, deadline: Deadline
+        self, node: int, request: ListTransactionsRequest, deadline: Deadline
     ) -> ListTransactionsResponse:
-        request = ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(producer_ids))
-        request.duration_filter = longer_than_ms
+        def build(version: int) -> ListTransactionsRequest:
+            if request.transactional_id_pattern and version < _WITH_PATTERN:
+                raise UnsupportedVersionError(
+                    f"broker {node} cannot filter transactional ids by a pattern", "List all, and filter them"
+                )
+            return request
+
         return self._cluster.send_request(
             ApiKey.LIST_TRANSACTIONS,
-            lambda _: request,
+            build,
             ListTransactionsResponse,
             node=node,
             deadline=deadline,
             refused=lambda answer: refused_error(answer.error_code, f"transactions of broker {node}"),
-            at_most=_WITH_DURATION,
+            at_most=_WITH_PATTERN,
         )
 
     def describe_transaction(self, transactional_id: str, deadline: Deadline | None = None) -> TransactionView:
@@ -170,6 +190,23 @@ class TransactionAdmin:
         return dict(_producer_results(answer))
 
     # -- changing ----------------------------------------------------------------------------------------------------
+
+    def terminate_transaction(self, transactional_id: str, deadline: Deadline | None = None) -> None:
+        """Abort the transaction of an id, if one is open, and fence its producer (KIP-939). An unknown id is made.
+
+        Raises RefusedError TRANSACTIONAL_ID_AUTHORIZATION_FAILED and others.
+        """
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS, producer_id=-1
+        )
+        self._calls.send_to_coordinator(
+            transactional_id,
+            ApiKey.INIT_PRODUCER_ID,
+            lambda _: request,
+            InitProducerIdResponse,
+            lambda answer: refused_error(answer.error_code, f"transactional id {transactional_id}"),
+            deadline,
+        )
 
     @renamed_argument("where", "tp")
     def abort_transaction(

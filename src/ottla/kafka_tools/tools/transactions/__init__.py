@@ -1,0 +1,4 @@
+"""Consumer transactions.
+
+Zone: pure. This module is only the name.
+"""
