@@ -171,6 +171,7 @@ def parse_command(rules: CommandRules, options: Sequence[Option], words: Sequenc
         given, at = _read_words([each for each in options if each.name not in own], words, _LETTERS, stop=True)
         if given.keys() & {"help", "version"}:
             return Options(given, (), words)
+        # The command takes all words after it, and its errors come before those of the options before it.
         command = _find_command(rules, words[at:])
         found = _read_command(rules, command, words[at + 1 :])
         _check_given(ArgumentRules(rules.tool, rules.required), given)
@@ -219,6 +220,7 @@ def _command_usage(rules: CommandRules, command: Command) -> str:
 
 def _wrap_usage(tool: str, parts: Sequence[str]) -> str:
     """The line of usage, with breaks between its parts only."""
+    # Names of options have dashes, at which textwrap would break.
     lines = [f"usage: {tool}"]
     for part in parts:
         if len(lines[-1]) + 1 + len(part) > _WIDTH:

@@ -128,6 +128,7 @@ class TransactionAdmin:
         self, node: int, request: ListTransactionsRequest, deadline: Deadline
     ) -> ListTransactionsResponse:
         def build(version: int) -> ListTransactionsRequest:
+            # Older versions have no field for the pattern: the answer would list all ids.
             if request.transactional_id_pattern and version < _WITH_PATTERN:
                 raise UnsupportedVersionError(
                     f"broker {node} cannot filter transactional ids by a pattern", "List all, and filter them"
@@ -196,6 +197,7 @@ class TransactionAdmin:
 
         Raises RefusedError TRANSACTIONAL_ID_AUTHORIZATION_FAILED and others.
         """
+        # Without an id and epoch of a producer, so that the coordinator fences the one that it knows.
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=_FENCING_TIMEOUT_MS, producer_id=-1
         )

@@ -54,6 +54,7 @@ def run_transactions(options: Options) -> None:
 
 def _check_options(options: Options) -> None:
     """Refuse options that do not fit together. Kafka's tool also does it before it asks a broker."""
+    # A partition alone is not enough: it has no meaning without its topic.
     command = options.words[0]
     if command == "find-hanging" and not (options.has("topic") or options.has("broker-id")):
         raise ToolError(_SCOPE)
@@ -98,7 +99,8 @@ def _broker_of(options: Options) -> int | None:
     return options.number_of("broker-id", -1) if options.has("broker-id") else None
 
 
-def _list(cluster: Cluster, options: Options) -> None:
+def _list_transactions(cluster: Cluster, options: Options) -> None:
+    # One broker that fails is enough for an error: a list without its transactions would look complete.
     admin = TransactionAdmin(cluster)
     duration, pattern = options.number_of("duration-filter", -1), options.value_of("transactional-id-pattern")
     with _failing_with("Failed to list transactions"):
@@ -110,6 +112,7 @@ def _list(cluster: Cluster, options: Options) -> None:
 
 
 def _listing_failure(node: int, error: ClientError) -> ToolError:
+    # As in Kafka's client, which does not say the reason of a refusal here, only which broker it was.
     message = "Failed to list transactions"
     if not isinstance(error, RefusedError):
         return _failure(message, error)
@@ -118,13 +121,14 @@ def _listing_failure(node: int, error: ClientError) -> ToolError:
     )
 
 
-def _describe(cluster: Cluster, options: Options) -> None:
+def _describe_transaction(cluster: Cluster, options: Options) -> None:
     name = options.value_of("transactional-id")
     message = f"Failed to describe transaction state of transactional-id `{name}`"
     try:
         view = TransactionAdmin(cluster).describe_transaction(name)
     except ClientError as error:
         raise _failure(message, error, _description_cause(name, error)) from None
+    # An ended transaction has a start as well, and Kafka's tool counts its duration until now.
     started = view.start_ms >= 0
     row = (
         view.coordinator,
@@ -187,7 +191,7 @@ def _producers_of(cluster: Cluster, tp: TopicPartition, broker: int | None, mess
     return found
 
 
-def _abort(cluster: Cluster, options: Options) -> None:
+def _abort_transaction(cluster: Cluster, options: Options) -> None:
     tp = _partition_of(options)
     if options.has("start-offset"):
         ids = _open_transaction(cluster, tp, options.number_of("start-offset", -1))
@@ -216,6 +220,7 @@ def _open_transaction(cluster: Cluster, tp: TopicPartition, start: int) -> tuple
 
 
 def _abort_cause(spec: str, epoch: int, error: ClientError) -> str:
+    # Not a refusal of the marker: there is no partition to write it to.
     if not isinstance(error, RefusedError) or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return ""
     refusal = _REFUSALS.get(error.code, "").format(epoch=epoch)
@@ -232,6 +237,7 @@ def _find_hanging(cluster: Cluster, options: Options) -> None:
     message = f"Failed to describe producers for {len(partitions)} partitions on broker {place}"
     with _failing_with(message):
         found, failed = find_hanging(TransactionAdmin(cluster), partitions, broker, now_ms - silent_ms)
+        # Other partitions may have been read, but a transaction that hangs in this one would be missed.
         for error in failed.values():
             raise error
     _print_table(_HANGING_HEAD, [_hanging_row(each, now_ms) for each in found])
@@ -258,6 +264,7 @@ def _hanging_row(hanging: Hanging, now_ms: int) -> Sequence[object]:
 
 def _searched_partitions(cluster: Cluster, options: Options, broker: int | None) -> list[TopicPartition]:
     """The partition that the options name, or those of one or all topics with a replica on the broker."""
+    # The broker is asked also where it has no replica of this partition: its answer says so.
     if options.has("topic") and options.has("partition"):
         return [_partition_of(options)]
     return [
@@ -280,19 +287,19 @@ def _searched_topics(cluster: Cluster, options: Options) -> list[TopicView]:
     return [topic]
 
 
-def _terminate(cluster: Cluster, options: Options) -> None:
+def _terminate_transaction(cluster: Cluster, options: Options) -> None:
     name = options.value_of("transactionalId")
     with _failing_with(f"Failed to force terminate transactionalId `{name}`"):
         TransactionAdmin(cluster).terminate_transaction(name)
 
 
 _RUNS: Final[dict[str, Callable[[Cluster, Options], None]]] = {
-    "list": _list,
-    "describe": _describe,
+    "list": _list_transactions,
+    "describe": _describe_transaction,
     "describe-producers": _describe_producers,
-    "abort": _abort,
+    "abort": _abort_transaction,
     "find-hanging": _find_hanging,
-    "forceTerminateTransaction": _terminate,
+    "forceTerminateTransaction": _terminate_transaction,
 }
 _TOPIC: Final = value("topic", "Topic name.")
 _PARTITION: Final = value("partition", "Partition number.")
