@@ -79,12 +79,23 @@ def write_batch(
     """
     if exactly_once not in _SCOPES:
         raise BadOption("exactlyOnce", f"must be one of {', '.join(_SCOPES)} in write_batch, not {exactly_once!r}")
+    _check_classic(frame.sparkSession)
     _check_batch(frame, batch_id, sink)
     activate_session(frame.sparkSession)
     said = {**options, "sink": sink, "exactlyOnce": exactly_once}
     if exactly_once == "partition" and comes_from_stable_cache(frame):
         said.setdefault("stableRows", "true")
     frame.write.format("ottla").options(**said).mode("append").save()
+
+
+def _check_classic(session: Any) -> None:
+    """Check that the session can tell which batch Spark is running: one of Spark Connect has no SparkContext."""
+    if type(session).__module__.startswith("pyspark.sql.connect."):
+        raise NoBatch(
+            "write_batch cannot ask a Spark Connect session which batch Spark is running, so it writes nothing: write "
+            'the stream with writeStream.format("ottla"), whose exactlyOnce works there, or run the query in a classic '
+            "session, without SparkSession.builder.remote"
+        )
 
 
 def _check_batch(frame: Any, batch_id: int, sink: str) -> None:
