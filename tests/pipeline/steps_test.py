@@ -89,6 +89,7 @@ def test_the_source_of_a_step_waits_for_no_more_than_the_delays() -> None:
         ({"start": "middle"}, "start must be earliest, latest or group, not 'middle'"),
         ({"exactly_once": "yes"}, "exactly_once must be auto, "),
         ({"offsets_in_transaction": "yes"}, "offsets_in_transaction must be auto, true or false"),
+        ({"batch_tasks": 0}, "batch_tasks must be "),
         ({"output_mode": "update"}, "append or complete"),
         ({"partitions": 0}, "at least 1"),
         ({"options": {"Subscribe": "x"}}, "the pipeline sets the option Subscribe itself"),

@@ -287,10 +287,10 @@ def test_a_whole_batch_and_its_offsets_are_one(
     else:
         flag.touch()
 
-        @p.step(source, offsets_in_transaction="true", **arguments)
+        @p.step(source, offsets_in_transaction="true", batch_tasks=3, **arguments)
         def frame(rows: Any) -> Any:
             wrong = "CASE WHEN CAST(value AS STRING) LIKE '%3' THEN 'later' END AS _error"
-            return rows.repartition(3).selectExpr("key", "value", wrong, "_source")
+            return rows.repartition(2).selectExpr("value AS key", "value", wrong, "_source")
 
     if not flag.exists():
         with pytest.raises(StepFailed):

@@ -78,6 +78,13 @@ class StepOptions:
         "is possible, `true` (or an error), or `false`.",
         ("auto", "true", "false"),
     )
+    batch_tasks: int = option(
+        "batch_tasks",
+        INTEGER,
+        1,
+        "The number of tasks that write a whole batch, by topic and key; each has a transaction of its own.",
+        Bounds(1, 1000),
+    )
     output_mode: str = option(
         "output_mode",
         TEXT,

@@ -196,6 +196,7 @@ class Pipeline:
         start: str = StepOptions.start,
         exactly_once: str = StepOptions.exactly_once,
         offsets_in_transaction: str = StepOptions.offsets_in_transaction,
+        batch_tasks: int = StepOptions.batch_tasks,
         output_mode: str = StepOptions.output_mode,
         partitions: int | None = StepOptions.partitions,
         options: Mapping[str, str] | None = StepOptions.options,
@@ -210,8 +211,8 @@ class Pipeline:
         required: which of key and value must not be null. max_record_bytes: limit of the records that the step makes.
         start: earliest, latest or group, for a run without a checkpoint.
         exactly_once: auto (from the plan), partition, batch or off. offsets_in_transaction: whether the offsets of the
-        group are committed with the rows: auto (if possible), true or false. output_mode: append or complete, for
-        aggregations. partitions: of topics that are created; by default as many as the source has.
+        group are committed with the rows: auto (if possible), true or false. batch_tasks: how many tasks write a whole
+        batch. output_mode: append or complete, for aggregations. partitions: of topics that are created.
         options: more options of the source (docs/pyspark.md), as maxOffsetsPerTrigger, minPartitions, failOnDataLoss.
         Raises BadPipeline.
         """
@@ -227,6 +228,7 @@ class Pipeline:
             start=start,
             exactly_once=exactly_once,
             offsets_in_transaction=offsets_in_transaction,
+            batch_tasks=batch_tasks,
             output_mode=output_mode,
             partitions=partitions,
             options=options,

@@ -98,10 +98,17 @@ def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -
     topic = F.col("topic")
     counts = {"rows_out": ~topic.isin([*retry, *dead]), "retries": topic.isin(retry), "dead": topic.isin(dead)}
     frame = frame.observe(METRICS, *(F.count_if(counts[name]).alias(name) for name in COUNTED))
-    # A whole batch is one transaction, and so the work of one task.
-    return Planned(
-        step, frame.repartition(1) if scope.mode == "batch" else frame, scope, options["kafka.group.id"], made
-    )
+    if scope.mode == "batch":
+        frame = _spread_rows(frame, step.batch_tasks)
+    return Planned(step, frame, scope, options["kafka.group.id"], made)
+
+
+def _spread_rows(frame: Any, tasks: int) -> Any:
+    """The rows of a whole batch, in a number of tasks: each has a transaction of its own.
+
+    Rows of one key are in one task, so that they keep their order.
+    """
+    return frame.repartition(1) if tasks == 1 else frame.repartition(tasks, "topic", "key")
 
 
 def _choose_scope(step: Step, made: Any) -> Scope:

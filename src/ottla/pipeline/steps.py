@@ -75,6 +75,8 @@ class Step:
     start: str
     exactly_once: str
     offsets_in_transaction: str
+    batch_tasks: int
+    """Tasks that write, where the unit is the batch."""
     output_mode: str
     partitions: int | None
     """Of topics that are created; None: as many as the sources have."""
@@ -165,6 +167,7 @@ def make_step(
         start=given.start,
         exactly_once=given.exactly_once,
         offsets_in_transaction=given.offsets_in_transaction,
+        batch_tasks=given.batch_tasks,
         output_mode=given.output_mode,
         partitions=given.partitions,
         options=options,
