@@ -77,7 +77,8 @@ TABLE = (
         r"(ERROR - )?org.apache.kafka.common.errors.TopicExistsException: Topic 'tp_05_{side}' already exists.",
         code=1,
     ),
-    Row("kafka-console-producer --broker-list {bootstrap} --topic tp_05_{side}", "(>{{101}})?"),
+    # With the timeout a slow machine makes one batch of all records too.
+    Row("kafka-console-producer --broker-list {bootstrap} --topic tp_05_{side} --timeout 60000", "(>{{101}})?"),
     Row(
         "kafka-topics --zookeeper {zookeeper} --describe --topic tp_05_kafka",
         DESCRIBED.replace("BROKER", ""),
