@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
-from testbench.formats.inventory import EXCHANGES, FILES, NODES, PARENTS, RECORDS
+from testbench.formats.inventory import EXCHANGES, FILES, NODES, PARENTS, RECORDS, Exchange, StoredFormat
 from testbench.formats.page import PAGE, with_tables
 from testbench.formats.samples import GATED, write_samples
 from testbench.releases import ROOT
@@ -73,16 +73,16 @@ def has_codec(tree: ast.Module) -> set[str]:
     return found
 
 
-def fitting(test: object) -> set[str]:
-    return {name for name in modules() if test(module(name))}  # type: ignore[operator]
+def find_modules(condition: Callable[[ast.Module], object]) -> set[str]:
+    return {name for name in modules() if condition(module(name))}
 
 
-def writers_of(formats: Iterable[object]) -> set[str]:
-    return {name for each in formats for name in each.writers}  # type: ignore[attr-defined]
+def writers_of(formats: Iterable[StoredFormat]) -> set[str]:
+    return {name for each in formats for name in each.writers}
 
 
 def test_each_module_that_writes_files_is_listed() -> None:
-    assert fitting(writes_files) == writers_of(FILES)
+    assert find_modules(writes_files) == writers_of(FILES)
 
 
 def test_each_name_of_a_file_is_listed() -> None:
@@ -105,7 +105,7 @@ def test_each_codec_of_records_is_listed() -> None:
 
 
 def test_each_module_that_sends_to_brokers_is_listed() -> None:
-    assert fitting(sends_requests) == {each.sender for each in EXCHANGES}
+    assert find_modules(sends_requests) == {each.sender for each in EXCHANGES}
 
 
 @pytest.mark.parametrize("writer", sorted(writers_of((*NODES, *RECORDS))))
@@ -123,7 +123,7 @@ def numbers(place: str, source: Path = SOURCE) -> set[int]:
 
 
 @pytest.mark.parametrize("each", EXCHANGES, ids=lambda each: f"{each.api} {Path(each.sender).stem}")
-def test_the_versions_that_are_sent_are_those_listed_and_release_0_1_accepts_them(each) -> None:  # type: ignore[no-untyped-def]
+def test_the_versions_that_are_sent_are_those_listed_and_release_0_1_accepts_them(each: Exchange) -> None:
     assert set().union(*map(numbers, each.constants)) == set(each.versions)
     low, high = each.accepted
     assert low <= min(each.versions) <= max(each.versions) <= high

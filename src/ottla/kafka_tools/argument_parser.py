@@ -123,7 +123,7 @@ def _check_given(rules: ArgumentRules, given: Mapping[str, Sequence[str]]) -> No
 
 
 def _reason(text: str, kind: str) -> str:
-    """Java's words about text that is no number of the type. It reads a Short as an Integer first."""
+    """Java's message about text that is not a number of the type. Java parses a Short as an Integer first."""
     if kind == "Short" and _is_number(text, "Integer"):
         return f'Value out of range. Value:"{text}" Radix:10'
     return f'For input string: "{text}"'
