@@ -21,7 +21,7 @@ demo: $(VENV)/.demo  ## a broker, real events, PySpark, and the result (two minu
 	@$(BIN)/ottla demo
 
 test: $(VENV)/.test  ## everything: lint, types, unit, contract, simulation, clients and tools nobody here wrote
-	@testbench/run_tests
+	@$(BIN)/python -m testbench.run_tests
 
 test-clients: $(VENV)/.test  ## the Python clients' suite against one broker: BROKER=ottla (the default) or kafka
 	@case "$(BROKER)" in ottla) ;; kafka) testbench/setup ;; *) echo "BROKER is ottla or kafka" >&2; exit 1 ;; esac
