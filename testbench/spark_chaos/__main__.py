@@ -29,10 +29,11 @@ from ottla.spark.sink.sink_options import sink_options
 from ottla.spark.sink.writing import write_batches
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
-from testbench.spark_chaos.cases import CASES, CLUSTER, OTHER_SOURCE, Case
+from testbench.spark_chaos.cases import CASES, CLUSTER, OTHER_SOURCE
 from testbench.spark_chaos.committed import apart, await_markers, committed, end_what_is_open
 from testbench.spark_chaos.kafka_trio import STATUS, kafka_trio
 from testbench.spark_chaos.query import Plan
+from testbench.spark_chaos.runs import Case
 from testbench.spark_chaos.standalone import Standalone
 from testbench.trio import trio
 

@@ -1,16 +1,16 @@
 """The cases of `make chaos-spark`: strikes, runs of a query, and the expected content of the topic.
 
-Zone: pure. 4 batches of 4 tasks each, unless a case differs. A strike is `point@batch[.partition]=action`; the
-points are in `points` and `source`.
+Zone: pure. 4 batches of 4 tasks each, unless a case differs. The kinds of plans at all places are in `matrix`.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from testbench.spark_chaos.brokers import ROLES
+from testbench.spark_chaos.matrix import AQE_OFF, MATRIX, partition_sizes
+from testbench.spark_chaos.runs import LAST, Case, Run
 
-AQE_OFF: Final = (("spark.sql.adaptive.streaming.stateless.enabled", "false"),)
 SPECULATION: Final = (
     ("spark.speculation", "true"),
     ("spark.speculation.interval", "100ms"),
@@ -23,40 +23,6 @@ CLUSTER: Final = "cluster"
 """Selects the standalone cluster: a master and two workers, each on a separate host."""
 
 
-class Run(NamedTuple):
-    """One start of the query."""
-
-    strikes: tuple[str, ...] = ()
-    plan: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    """Differences from the plan of the case."""
-    beside: bool = False
-    """It continues while the next run starts."""
-    wait_s: float = 0
-    """Seconds to wait after its end, for tasks that outlive it."""
-    refused: str = ""
-    """The error with which it must end."""
-    look: bool = True
-    """Whether the group is compared with the output after it, which also ends open transactions of its tasks."""
-
-
-class Case(NamedTuple):
-    """Runs with one checkpoint."""
-
-    name: str
-    runs: tuple[Run, ...]
-    plan: dict[str, Any] = {}  # noqa: RUF012 - never changed
-    brokers: int = 1
-    """Three: replicated, min.insync.replicas 2."""
-    offsets: bool = False
-    """The offsets of the source's group are in the transactions of the rows: after each run the group is where the
-    output is."""
-    behind: bool = False
-    """The group may lag the output, but never lead it."""
-    exact: bool = True
-    """True: every row once, and the group agrees. False: a safeguard is off, and this must show."""
-
-
-LAST: Final = Run()
 HALF: Final = Run(("after@1.1=driver",))
 """A run that ends when one or two tasks of the second batch have committed."""
 
@@ -105,49 +71,6 @@ CHANGES: Final = (
         (Run(("mid@1.1=wait",), {"others": 4_200}),),
     ),
 )
-
-
-def _sizes(bytes_: int) -> tuple[tuple[str, str], ...]:
-    """Adaptive execution makes partitions of about this size, so that there are several."""
-    name = "spark.sql.adaptive"
-    return (
-        (f"{name}.coalescePartitions.minPartitionSize", "1b"),
-        (f"{name}.coalescePartitions.parallelismFirst", "false"),
-        (f"{name}.advisoryPartitionSizeInBytes", f"{bytes_}b"),
-    )
-
-
-PLANS: Final[dict[str, dict[str, Any]]] = {
-    "no shuffle": {},
-    "an adaptive shuffle": {"shuffle": "value", "settings": _sizes(2_000)},
-    "a round-robin shuffle": {"shuffle": "round"},
-    "a join with a table": {"shuffle": "join", "settings": _sizes(2_000)},
-    "a union": {"union": True},
-}
-
-
-def _whole(name: str, plan: dict[str, Any]) -> tuple[Case, ...]:
-    """Whole batches of several tasks; all strikes hit whatever the number of tasks is."""
-    whole, title = {"once": "batch", **plan}, f"whole batches of several tasks, {name}:"
-    return (
-        Case(
-            f"{title} tasks, workers and drivers die at every step",
-            (
-                Run(("start@0=exit", "begun@0=raise", "mid@0=exit", "prepared@1=raise", "commit@1=driver")),
-                Run(("prepared@1=exit", "decided@1=driver")),
-                Run(("half@2=driver",)),
-                Run(("committed@3=driver",)),
-                LAST,
-            ),
-            whole,
-        ),
-        Case(f"{title} two drivers, one asleep in its commit", (Run(("commit@1=sleep30",), beside=True), LAST), whole),
-        Case(
-            f"{title} two drivers, one asleep before a decision",
-            (Run(("prepared@1=sleep30",), beside=True), LAST),
-            whole,
-        ),
-    )
 
 
 def _at_steps(role: str) -> tuple[str, ...]:
@@ -240,16 +163,16 @@ CASES: Final = (
         offsets=True,
     ),
     *CHANGES,
-    *(case for name, plan in PLANS.items() for case in _whole(name, plan)),
+    *MATRIX,
     Case(
         "whole batches of several tasks: adaptive execution chooses other partitions at each start",
         (
-            Run(("commit@1=driver",), plan={"settings": _sizes(4_000)}),
-            Run(("decided@1=driver",), plan={"settings": _sizes(1_000)}),
-            Run(("half@2=driver",), plan={"settings": _sizes(6_000)}),
+            Run(("commit@1=driver",), plan={"settings": partition_sizes(4_000)}),
+            Run(("decided@1=driver",), plan={"settings": partition_sizes(1_000)}),
+            Run(("half@2=driver",), plan={"settings": partition_sizes(6_000)}),
             LAST,
         ),
-        {"once": "batch", "shuffle": "value", "settings": _sizes(2_000)},
+        {"once": "batch", "shuffle": "value", "settings": partition_sizes(2_000)},
     ),
     Case(
         "whole batches of several tasks: executors killed in the middle and at the end",

@@ -37,7 +37,7 @@ class Plan(NamedTuple):
     """A shuffle of the rows: "1" for repartition(1), "4" by value into four partitions, "value" by value, "round" for
     repartition(3), "join" with a static table."""
     foreach: str = ""
-    """append or update (a count by value): within foreachBatch."""
+    """append, cached (the rows are kept in Spark's cache), or update (a count by value): within foreachBatch."""
     group: str = ""
     """The consumer group whose offsets must be in the transactions of the rows."""
     prefix: str = ""
@@ -52,6 +52,8 @@ class Plan(NamedTuple):
     """Rows have keys: another expression."""
     union: bool = False
     """Even and odd numbers are read apart, and united."""
+    files: bool = False
+    """Half of the numbers are read from files, and united."""
     kept: bool = False
     """In foreachBatch rows are cached and counted, and written by two writes, the second in a separate thread."""
     others: int = 0
@@ -107,10 +109,13 @@ def _writer(spark: Any, rows: Any, plan: Plan) -> Any:
 
         def publish(frame: Any, batch: int) -> None:  # noqa: ARG001 - Spark's signature
             scope = "partition" if plan.once == "auto" else plan.once
+            if plan.foreach == "cached":
+                frame.persist().count()
             named = frame.write.format("ottla_chaos").options(**{**options, "sink": "x", "exactlyOnce": scope})
             named.mode("append").save()
+            frame.unpersist()
 
-        return rows.writeStream.foreachBatch(publish).outputMode(plan.foreach)
+        return rows.writeStream.foreachBatch(publish).outputMode("update" if plan.foreach == "update" else "append")
     return rows.writeStream.format("ottla_chaos").options(**options)
 
 
@@ -158,6 +163,8 @@ def _rows(spark: Any, plan: Plan) -> Any:
     rows = source.option("subscribe", plan.source).load().selectExpr("CAST(value AS STRING) AS value", *kept)
     if plan.union:
         rows = rows.where("CAST(value AS INT) % 8 < 4").union(rows.where("CAST(value AS INT) % 8 >= 4"))
+    if plan.files:
+        rows = rows.where("CAST(value AS INT) % 8 < 4").union(_numbers_in_files(spark, plan))
     if plan.shuffle == "value":
         rows = rows.repartition("value")
     elif plan.shuffle == "round":
@@ -172,6 +179,17 @@ def _rows(spark: Any, plan: Plan) -> Any:
         rows = rows.groupBy("value").count().select("value")
     key = ["value AS key"] if plan.keyed else []
     return rows.selectExpr("concat('x-', value) AS value", *key, *(["_source"] if kept else []))
+
+
+def _numbers_in_files(spark: Any, plan: Plan) -> Any:
+    """The numbers whose remainder by 8 is 4 or more, in one file for each batch."""
+    files = Path(plan.directory, "files")
+    if not files.exists():
+        files.mkdir()
+        for batch in range(4):
+            numbers = (n for n in range(batch * plan.per_batch, (batch + 1) * plan.per_batch) if n % 8 >= 4)
+            (files / f"{batch}.txt").write_text("".join(f"{number}\n" for number in numbers))
+    return spark.readStream.schema("value STRING").option("maxFilesPerTrigger", 1).text(str(files))
 
 
 def main() -> int:

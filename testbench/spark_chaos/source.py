@@ -124,8 +124,10 @@ class StruckBatchWriter(_Struck, BatchWriter):
     """`df.write`, within foreachBatch."""
 
     def commit(self, messages: Any) -> None:
-        self.strikes.at("commit", -1)
+        batch = next((one.result.turn.batch for one in messages if one is not None and one.result is not None), -1)
+        self.strikes.at("commit", batch)
         super().commit(messages)
+        self.strikes.at("committed", batch)
 
 
 class ChaosSource(OttlaSource):
