@@ -1,7 +1,7 @@
 """Runs one Spark in a separate process, and measures the CPU of all its processes; `bench/spark.py` starts it.
 
 Zone: real. `python bench/spark_work.py FORMAT BOOTSTRAP TOPIC DIRECTORY JARS` starts a SparkSession and then runs
-the jobs in the lines of standard input, with a line of JSON for each: `read`, `copy TARGET` (milliseconds and CPU
+the jobs in the lines of standard input, with a line of JSON for each: `read`, `copy TARGET [SCOPE]` (seconds and CPU
 seconds), `stream SOURCE TARGET` (a query that runs until the next line).
 """
 
@@ -78,9 +78,13 @@ class Work:
         frame = self._spark.read.format(self._kind).options(**self._source()).option("endingOffsets", "latest").load()
         frame.write.format("noop").mode("overwrite").save()
 
-    def copy(self, target: str) -> None:
-        """Copy every record to another topic: exactly once in Ottla's format, at least once in Spark's."""
-        self._query(target).trigger(availableNow=True).start().awaitTermination()
+    def copy(self, target: str, scope: str = "") -> None:
+        """Copy every record to another topic: exactly once in Ottla's format, at least once in Spark's.
+
+        scope: the unit that is written at once, in Ottla's format.
+        """
+        writer = self._query(target)
+        (writer.option("exactlyOnce", scope) if scope else writer).trigger(availableNow=True).start().awaitTermination()
 
     def stream(self, source: str, target: str) -> Any:
         """Copy new records of another topic, batch after batch, without end."""
