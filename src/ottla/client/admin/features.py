@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ottla.client.cluster import CONTROLLER, Cluster
-from ottla.client.errors import UsageError, refused_error
+from ottla.client.errors import RefusedError, UsageError, refused_error
 from ottla.client.retry import Deadline, timeout_ms
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -53,13 +53,13 @@ class FeatureAdmin:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def describe_features(self, deadline: Deadline | None = None) -> FeaturesView:
-        """The features that the controller's broker reports."""
+    def describe_features(self, deadline: Deadline | None = None, *, node: int = CONTROLLER) -> FeaturesView:
+        """The features that a broker reports; by default the controller's."""
         answer = self._cluster.send_request(
             ApiKey.API_VERSIONS,
             lambda _: ApiVersionsRequest(client_software_name="ottla", client_software_version="admin"),
             ApiVersionsResponse,
-            node=CONTROLLER,
+            node=node,
             deadline=deadline,
             refused=lambda answer: refused_error(answer.error_code, "features", None),
         )
@@ -79,13 +79,31 @@ class FeatureAdmin:
         validate_only: bool = False,
         deadline: Deadline | None = None,
     ) -> None:
-        """Finalize levels, all or none. Raises RefusedError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED,
-        CLUSTER_AUTHORIZATION_FAILED; UsageError without a level.
+        """Finalize levels. Ottla and Kafka 4 do it for all or none, older ones for each feature alone.
+
+        Raises RefusedError INVALID_UPDATE_VERSION, FEATURE_UPDATE_FAILED, CLUSTER_AUTHORIZATION_FAILED; UsageError
+        without a level.
+        """
+        results = self.update_each_feature(levels, upgrade_type, validate_only=validate_only, deadline=deadline)
+        for error in filter(None, results.values()):
+            raise error
+
+    def update_each_feature(
+        self,
+        levels: Mapping[str, int],
+        upgrade_type: UpgradeType = UpgradeType.UPGRADE,
+        *,
+        validate_only: bool = False,
+        deadline: Deadline | None = None,
+    ) -> dict[str, RefusedError | None]:
+        """As `update_features`; returns the refusal of each feature, None if its level is finalized.
+
+        Raises a refusal of the whole request.
         """
         if not levels:
             raise UsageError("update_features needs a feature and its level", "Name one, as transaction.version=2")
         limit = deadline or self._cluster.deadline()
-        self._cluster.send_request(
+        answer = self._cluster.send_request(
             ApiKey.UPDATE_FEATURES,
             lambda version: _update_request(version, levels, upgrade_type, validate_only, timeout_ms(limit)),
             UpdateFeaturesResponse,
@@ -93,6 +111,12 @@ class FeatureAdmin:
             deadline=limit,
             refused=lambda answer: refused_error(answer.error_code, "features", answer.error_message),
         )
+        # From version 2 on an answer has no results of features: all were finalized.
+        found = {
+            each.feature: refused_error(each.error_code, f"feature {each.feature}", each.error_message)
+            for each in answer.results
+        }
+        return {name: found.get(name) for name in levels}
 
 
 def _update_request(
