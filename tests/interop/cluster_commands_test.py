@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from testbench.apache_kafka import tools
 from testbench.apache_kafka.broker import KafkaNode
+from tests.interop.kafka_tools.comparison import run_ottla
 
 from ottla.cli.main import cli
 
@@ -128,3 +131,19 @@ def test_health_versions_and_the_doctor(ottla: Ottla, kafka: KafkaNode) -> None:
     assert "security.protocol=PLAINTEXT" in wrong[-1]["next_step"]
     plain = json.loads(ottla("doctor", "-b", f"{kafka.address}:{kafka.controller_port}", "-o", "json").stdout)
     assert plain[1]["level"] == "error", "the listener of the controller is not for clients"
+
+
+def test_kafka_features_beside_apache_kafkas_own(kafka: KafkaNode) -> None:
+    def shown(text: str) -> list[str]:
+        # The broker counts its epoch up all the time. The other tool is of Kafka 4.3, whose table ends before 4.4-IV2.
+        return re.sub(r"Epoch: \d+", "Epoch: N", text).replace("UNKNOWN 33", "4.4-IV2   ").splitlines()
+
+    server = ("--bootstrap-server", kafka.bootstrap)
+    for words in (("describe",), ("downgrade", "--feature", "transaction.version=9", "--feature", "group.version=0")):
+        theirs = tools.run(kafka.version, "kafka-features", *server, *words)
+        code, ours = run_ottla("kafka-features", [*server, *words])
+        assert (code, shown(ours)) == (theirs.returncode, shown(theirs.stdout + theirs.stderr))
+    change = ["downgrade", "--feature", "transaction.version=1"]
+    assert run_ottla("kafka-features", [*server, *change]) == (0, "transaction.version was downgraded to 1.\n")
+    change = ["upgrade", "--feature", "transaction.version=2"]
+    assert run_ottla("kafka-features", [*server, *change]) == (0, "transaction.version was upgraded to 2.\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.kafka_tools.argument_parser import ArgumentRules, Command, CommandRules, parse_arguments, parse_command
-from ottla.kafka_tools.options import HELP, Option, Takes, WrongWords, flag, value
+from ottla.kafka_tools.options import HELP, AskedHelp, Option, Takes, WrongWords, flag, value, values
 
 RULES = ArgumentRules("kafka-x", ("topic",), {"size": "Integer", "count": "Long", "rate": "Double"}, ("size", "plain"))
 OPTIONS = (
@@ -15,6 +15,7 @@ OPTIONS = (
     value("rate", "A number."),
     flag("plain", "No number."),
     Option("props", Takes.SEVERAL, "Properties."),
+    values("each", "A value."),
     value("old", "An option.", "it is old"),
     *HELP,
 )
@@ -30,9 +31,13 @@ def test_values() -> None:
         "rate": ["-.5"],
     }
     assert parse_arguments(RULES, OPTIONS, [*GOOD, "--topic", "b"]).value_of("topic") == "b"
+    repeated = parse_arguments(RULES, OPTIONS, [*GOOD, "--each", "a", "--each=b"])
+    assert repeated.values_of("each") == ["a", "b"]
 
 
-@pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["--version", "--topic", "a"]])
+@pytest.mark.parametrize(
+    "words", [[], ["-h"], ["--help"], ["--version", "--topic", "a"], ["-h", "--nonsense"], ["--help", "word"]]
+)
 def test_nothing_is_required_for_help(words: list[str]) -> None:
     assert "plain" not in parse_arguments(RULES, OPTIONS, words).given
 
@@ -50,6 +55,7 @@ def test_nothing_is_required_for_help(words: list[str]) -> None:
         ([*GOOD, "--nonsense"], "unrecognized arguments: '--nonsense'"),
         ([*GOOD, "-topic"], "unrecognized arguments: '-topic'"),
         ([*GOOD, "--p"], "ambiguous option: --p could match --plain, --props"),
+        (["--topic", "a", "--plain=x"], "argument --plain: ignore implicit argument 'x'"),
         (
             ["--topic", "a", "--size", "x"],
             "argument --size: could not convert 'x' to Integer (For input string: \"x\")",
@@ -114,3 +120,50 @@ def test_wrong_words_around_a_command(words: str, message: str) -> None:
     own = words.startswith("make")
     shown = "--server x:1 make [-h] --some-size SOME_SIZE" if own else "[-h] [-v] --server x:1 COMMAND ..."
     assert shown in caught.value.message
+
+
+TERSE_RULES = CommandRules("kafka-x", ("[--server SERVER]",), "", (), COMMANDS, "Wrong: {}!", "It makes lists.")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("-v", "unrecognized arguments: '-v'"),
+        ("nonsense -h", "invalid choice: 'nonsense' (choose from 'make', 'list')"),
+        ("make --plain", "argument --some-size is required"),
+    ],
+)
+def test_errors_of_one_line(words: str, message: str) -> None:
+    with pytest.raises(WrongWords) as caught:
+        parse_command(TERSE_RULES, ALL, words.split())
+    assert caught.value.message == f"Wrong: {message}!"
+
+
+def test_help_in_the_form_of_argparse() -> None:
+    with pytest.raises(AskedHelp) as caught:
+        parse_command(TERSE_RULES, ALL, ["--server", "a", "-h", "nonsense"])
+    assert str(caught.value).splitlines() == [
+        "usage: kafka-x [-h] [--server SERVER] {make,list} ...",
+        "",
+        "It makes lists.",
+        "",
+        "positional arguments:",
+        "  {make,list}",
+        "    make                 make it",
+        "    list                 list them",
+        "",
+        "optional arguments:",
+        "  -h, --help             show this help message and exit",
+        "  --server SERVER        An address.",
+        "  --version              Display Kafka version.",
+    ]
+    with pytest.raises(AskedHelp) as caught:
+        parse_command(TERSE_RULES, ALL, ["make", "--help", "--nonsense"])
+    assert str(caught.value).splitlines() == [
+        "usage: kafka-x make [-h] --some-size SOME_SIZE [--plain]",
+        "",
+        "optional arguments:",
+        "  -h, --help             show this help message and exit",
+        "  --some-size SOME_SIZE  A number.",
+        "  --plain",
+    ]

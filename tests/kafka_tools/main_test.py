@@ -19,6 +19,8 @@ from ottla.kafka_tools.tools.console.console_producer import input_lines
 from ottla.server.embedded import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[2]
+ARGPARSE_HELP = {"kafka-features"}
+"""Tools whose help has argparse's form and exit code 0. Their own tests have its text."""
 
 
 def test_every_tool_has_two_scripts() -> None:
@@ -52,9 +54,13 @@ def test_a_tool_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", TOOLS)
-def test_version_and_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_of(f"{name}.sh", "--version") == 0
     assert capsys.readouterr().out == f"4.4.0 (Ottla {__version__})\n"
+
+
+@pytest.mark.parametrize("name", [each for each in TOOLS if each not in ARGPARSE_HELP])
+def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_of(name, "--help") == 1
     shown = capsys.readouterr().err
     assert shown.startswith(load_tool(name).purpose)
@@ -64,8 +70,11 @@ def test_version_and_help(name: str, capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("java_class", CLASSES)
 def test_a_class_is_a_tool(java_class: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_of("kafka-run-class.sh", "-name", "x", "-loggc", java_class, "--help") == 1
-    assert capsys.readouterr().err.startswith(load_tool(CLASSES[java_class]).purpose)
+    succeeds = CLASSES[java_class] in ARGPARSE_HELP
+    assert exit_of("kafka-run-class.sh", "-name", "x", "-loggc", java_class, "--help") == (0 if succeeds else 1)
+    shown = capsys.readouterr()
+    purpose = load_tool(CLASSES[java_class]).purpose
+    assert purpose in shown.out if succeeds else shown.err.startswith(purpose)
 
 
 def test_every_tool_has_a_class() -> None:

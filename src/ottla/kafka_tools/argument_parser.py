@@ -7,10 +7,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from textwrap import fill
+from textwrap import fill, wrap
 from typing import Final, NamedTuple
 
-from ottla.kafka_tools.options import HELP, Option, Options, Takes, ToolError, WrongWords, flag, usage_text
+from ottla.kafka_tools.options import (
+    HELP,
+    AskedHelp,
+    Option,
+    Options,
+    Takes,
+    ToolError,
+    WrongWords,
+    flag,
+    usage_text,
+)
 
 _NEGATIVE: Final = re.compile(r"-\d*\.?\d+")
 _WHOLE: Final = re.compile(r"[+-]?\d+", re.ASCII)
@@ -18,6 +28,8 @@ _BITS: Final = {"Short": 15, "Integer": 31, "Long": 63}
 _WIDTH: Final = 75
 _HELP_LETTER: Final = {"-h": "help"}
 _LETTERS: Final = {"-h": "help", "-v": "version"}
+_HELP_COLUMN: Final = 25
+"""The column of the texts in a help."""
 
 
 class ArgumentRules(NamedTuple):
@@ -70,13 +82,19 @@ def _read_words(
     while at < len(words) and not (stop and not _is_option(words[at])):
         name, equals, attached = words[at].removeprefix("--").partition("=")
         option = known[letters[words[at]]] if words[at] in letters else _find_option(known, words[at], name)
+        if equals and option.takes is Takes.NOTHING:
+            raise _WrongArgument(f"argument --{option.name}: ignore implicit argument '{attached}'")
         values = [attached] if equals else _following_values(option, words[at + 1 :])
         # As argparse4j: `--name=value` takes no further words, also where the option takes several.
         at += 1 if equals else 1 + len(values)
         if not values and option.takes is not Takes.NOTHING:
             wanted = "at least one argument" if option.takes is Takes.SEVERAL else "one argument"
             raise _WrongArgument(f"argument --{option.name}: expected {wanted}")
-        given[option.name] = values
+        earlier = given.get(option.name, []) if option.takes is Takes.VALUES else []
+        given[option.name] = [*earlier, *values]
+        # As argparse: help is printed at once, whatever follows.
+        if option.name == "help":
+            break
     return given, at
 
 
@@ -98,7 +116,8 @@ def _find_option(known: Mapping[str, Option], word: str, name: str) -> Option:
     if not word.startswith("--") or not found:
         raise _WrongArgument(f"unrecognized arguments: '{word}'")
     if len(found) > 1:
-        raise _WrongArgument(f"ambiguous option: --{name} could match {', '.join(f'--{each}' for each in found)}")
+        matches = ", ".join(f"--{each}" for each in sorted(found))
+        raise _WrongArgument(f"ambiguous option: --{name} could match {matches}")
     option = known[found[0]]
     if option.unfinished:
         raise _WrongArgument(
@@ -159,16 +178,29 @@ class CommandRules(NamedTuple):
     """Those of them that are required, as the usage of a command shows them."""
     required: Sequence[str]
     commands: Sequence[Command]
+    terse: str = ""
+    """The one line of an error, with `{}` for the message. Empty: the usage, then the message."""
+    purpose: str = ""
+    """The text of a help that ends with exit code 0. Empty: the help is that of `main`, an error."""
+
+    @property
+    def letters(self) -> Mapping[str, str]:
+        """The options of one letter. Of argparse's own ones there is only `-h`."""
+        return _HELP_LETTER if self.purpose else _LETTERS
 
 
 def parse_command(rules: CommandRules, options: Sequence[Option], words: Sequence[str]) -> Options:
-    """The options before the command, the command as the only word, and its options. Raises WrongWords, ToolError.
+    """The options before the command, the command as the only word, and its options.
 
     options: all that the tool has. Those of commands are known only after their command.
+    Raises WrongWords, ToolError, AskedHelp.
     """
     own = {option.name for command in rules.commands for option in command.options}
+    before = [each for each in options if each.name not in own]
     try:
-        given, at = _read_words([each for each in options if each.name not in own], words, _LETTERS, stop=True)
+        given, at = _read_words(before, words, rules.letters, stop=True)
+        if "help" in given and rules.purpose:
+            raise AskedHelp(_tool_help(rules, before))
         if given.keys() & {"help", "version"}:
             return Options(given, (), words)
         # The command takes all words after it, and its errors come before those of the options before it.
@@ -176,8 +208,12 @@ def parse_command(rules: CommandRules, options: Sequence[Option], words: Sequenc
         found = _read_command(rules, command, words[at + 1 :])
         _check_given(ArgumentRules(rules.tool, rules.required), given)
     except _WrongArgument as error:
-        raise WrongWords(f"{_tool_usage(rules)}\n{rules.tool}: error: {error}") from None
+        raise _wrong_words(rules, _tool_usage(rules), error) from None
     return Options(given | found, (command.name,), words)
+
+
+def _wrong_words(rules: CommandRules, usage: str, error: _WrongArgument) -> WrongWords:
+    return WrongWords(rules.terse.format(error) if rules.terse else f"{usage}\n{rules.tool}: error: {error}")
 
 
 def _find_command(rules: CommandRules, rest: Sequence[str]) -> Command:
@@ -187,7 +223,7 @@ def _find_command(rules: CommandRules, rest: Sequence[str]) -> Command:
         if command.name == rest[0]:
             return command
     names = ", ".join(f"'{command.name}'" for command in rules.commands)
-    raise WrongWords(f"{_tool_usage(rules)}\n{rules.tool}: error: invalid choice: '{rest[0]}' (choose from {names})")
+    raise _WrongArgument(f"invalid choice: '{rest[0]}' (choose from {names})")
 
 
 def _read_command(rules: CommandRules, command: Command, words: Sequence[str]) -> dict[str, list[str]]:
@@ -195,11 +231,44 @@ def _read_command(rules: CommandRules, command: Command, words: Sequence[str]) -
     try:
         given, _ = _read_words((*command.options, flag("help", "")), words)
         if "help" in given:
-            raise ToolError(f"{usage}\n\n{usage_text(command.options)}")
+            raise _command_help(rules, command, usage)
         _check_given(ArgumentRules(rules.tool, command.required, command.numbers), given)
     except _WrongArgument as error:
-        raise WrongWords(f"{usage}\n{rules.tool}: error: {error}") from None
+        raise _wrong_words(rules, usage, error) from None
     return given
+
+
+def _command_help(rules: CommandRules, command: Command, usage: str) -> Exception:
+    if rules.purpose:
+        return AskedHelp(f"{usage}\n\n{_list_arguments(command.options)}")
+    return ToolError(f"{usage}\n\n{usage_text(command.options)}")
+
+
+def _tool_help(rules: CommandRules, options: Sequence[Option]) -> str:
+    rows = [(f"  {_choices(rules)}", ""), *((f"    {each.name}", each.help) for each in rules.commands)]
+    commands = "positional arguments:\n" + "\n".join(_help_rows(rows))
+    return f"{_tool_usage(rules)}\n\n{rules.purpose}\n\n{commands}\n\n{_list_arguments(options)}"
+
+
+def _list_arguments(options: Sequence[Option]) -> str:
+    """The options with their texts, as argparse lays them out. Those that are refused are left out."""
+    works = [option for option in options if not option.unfinished and option.name != "help"]
+    rows = [("  -h, --help", "show this help message and exit")]
+    rows += [(f"  {_with_value(option)}", option.help) for option in works]
+    return "optional arguments:\n" + "\n".join(_help_rows(rows))
+
+
+def _help_rows(rows: Sequence[tuple[str, str]]) -> list[str]:
+    lines = []
+    for name, text in rows:
+        texts = wrap(text, _WIDTH - _HELP_COLUMN)
+        # A name that reaches the column of the texts has a line of its own.
+        if len(name) + 2 > _HELP_COLUMN or not texts:
+            lines.append(name)
+        else:
+            lines.append(f"{name:<{_HELP_COLUMN}}{texts.pop(0)}")
+        lines += [" " * _HELP_COLUMN + each for each in texts]
+    return lines
 
 
 def list_commands(commands: Sequence[Command]) -> str:
@@ -208,14 +277,23 @@ def list_commands(commands: Sequence[Command]) -> str:
     return "commands:\n" + "\n".join(f"    {command.name:<{wide}}  {command.help}" for command in commands)
 
 
+def _choices(rules: CommandRules) -> str:
+    return f"{{{','.join(command.name for command in rules.commands)}}}" if rules.purpose else "COMMAND"
+
+
 def _tool_usage(rules: CommandRules) -> str:
-    return _wrap_usage(rules.tool, ["[-h]", "[-v]", *rules.shown, "COMMAND", "..."])
+    return _wrap_usage(rules.tool, [*(f"[{each}]" for each in rules.letters), *rules.shown, _choices(rules), "..."])
 
 
 def _command_usage(rules: CommandRules, command: Command) -> str:
-    named = [(each.name, f"--{each.name} {each.name.upper().replace('-', '_')}") for each in command.options]
+    named = [(each.name, _with_value(each)) for each in command.options]
     shown = [text if name in command.required else f"[{text}]" for name, text in named]
-    return _wrap_usage(rules.tool, [rules.shown_required, command.name, "[-h]", *shown])
+    return _wrap_usage(rules.tool, [*filter(None, [rules.shown_required]), command.name, "[-h]", *shown])
+
+
+def _with_value(option: Option) -> str:
+    value = "" if option.takes is Takes.NOTHING else f" {option.name.upper().replace('-', '_')}"
+    return f"--{option.name}{value}"
 
 
 def _wrap_usage(tool: str, parts: Sequence[str]) -> str:

@@ -32,6 +32,8 @@ CLASSES: Final = {
     "kafka.admin.DeleteRecordsCommand": "kafka-delete-records",
     f"{_NEW}BrokerApiVersionsCommand": "kafka-broker-api-versions",
     "kafka.admin.BrokerApiVersionsCommand": "kafka-broker-api-versions",
+    f"{_NEW}FeatureCommand": "kafka-features",
+    "kafka.admin.FeatureCommand": "kafka-features",
     f"{_NEW}ClusterTool": "kafka-cluster",
     "kafka.tools.ClusterTool": "kafka-cluster",
     f"{_NEW}LeaderElectionCommand": "kafka-leader-election",

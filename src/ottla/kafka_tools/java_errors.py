@@ -99,7 +99,7 @@ def tool_error(error: ClientError, *, wrapped: bool = False) -> ToolError:
     """The error as a tool reports it. wrapped: as the cause of an ExecutionException."""
     message = error_message(error)
     # The words that scripts look for when no broker answers; ours, with the reason, follow.
-    if isinstance(error, UnreachableError):
+    if isinstance(error.last if isinstance(error, DeadlineError) else error, UnreachableError):
         message = f"Timed out waiting for a node assignment. {message}"
     if wrapped:
         return ToolError(f"{error_class(error)}: {message}", EXECUTION)

@@ -16,6 +16,7 @@ from typing import Final
 from ottla.kafka_tools.java_classes import RUN_CLASS, find_tool
 from ottla.kafka_tools.options import (
     HELP,
+    AskedHelp,
     Option,
     Options,
     Tool,
@@ -42,6 +43,7 @@ TOOLS: Final = {
     "kafka-get-offsets": "topics.get_offsets",
     "kafka-delete-records": "topics.delete_records",
     "kafka-broker-api-versions": "cluster.broker_api_versions",
+    "kafka-features": "features.features",
     "kafka-cluster": "cluster.cluster",
     "kafka-leader-election": "partitions.leader_election",
     "kafka-log-dirs": "partitions.log_dirs",
@@ -102,6 +104,9 @@ def run_tool(tool: Tool, words: Sequence[str]) -> int:
         options = tool.parse(known, words)
         _print_help(tool, options, words)
         return tool.run(options) or 0
+    except AskedHelp as asked:
+        print(asked)
+        return 0
     except WrongUsage as error:
         print(f"{error.message}\n{usage_text(known)}", file=sys.stderr)
     except WrongWords as error:

@@ -56,6 +56,10 @@ class WrongUsage(ToolError):
     """Options that do not fit together: the message, then the list of options."""
 
 
+class AskedHelp(Exception):
+    """The help that the words ask for: printed to standard output, with exit code 0."""
+
+
 class Options(NamedTuple):
     """The options that were given: values by name, [] for an option without value."""
 

@@ -1,0 +1,4 @@
+"""Feature levels.
+
+Zone: pure. This module is only the name.
+"""
