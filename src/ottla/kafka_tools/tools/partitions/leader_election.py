@@ -16,6 +16,16 @@ from ottla.client.errors import ClientError, RefusedError
 from ottla.errors import ErrorCode
 from ottla.kafka_tools.connection import open_cluster, read_file
 from ottla.kafka_tools.java_errors import EXECUTION, error_class, error_text
+from ottla.kafka_tools.json_values import (
+    INTEGER,
+    JSON_MAPPING,
+    OBJECT,
+    STRING,
+    int32_value,
+    require_fields,
+    typed_field,
+    typed_value,
+)
 from ottla.kafka_tools.options import (
     COMMAND_CONFIG,
     SERVER,
@@ -30,7 +40,6 @@ from ottla.types import TopicPartition
 
 _FAILED: Final = "org.apache.kafka.tools.AdminCommandFailedException"
 _OPERATION: Final = "org.apache.kafka.tools.AdminOperationException"
-_MAPPING: Final = "com.fasterxml.jackson.databind.JsonMappingException"
 _RUNTIME: Final = "java.lang.RuntimeException"
 _CONVERSION: Final = "joptsimple.OptionArgumentConversionException"
 _TARGETS: Final = ("topic", "all-topic-partitions", "path-to-json-file")
@@ -102,37 +111,32 @@ def parse_partitions(text: str) -> list[TopicPartition]:
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise ToolError("Replica election data is empty", _OPERATION) from None
-    rows = _typed(document, dict, "JSON object").get("partitions")
-    if rows is None:
-        raise ToolError('Replica election data is missing "partitions" field', _OPERATION)
-    found = [_parse_row(_typed(row, dict, "JSON object")) for row in _typed(rows, list, "JSON array")]
+    try:
+        found = [_parse_row(typed_value(row, dict, OBJECT)) for row in _rows(document)]
+    except ToolError as error:
+        # Kafka's tool wraps what its parser raises, and nothing else.
+        if error.java_class == JSON_MAPPING:
+            raise ToolError(f"{JSON_MAPPING}: {error.message}", _RUNTIME) from None
+        raise
     if twice := sorted(tp for tp, count in Counter(found).items() if count > 1):
         names = ", ".join(map(str, twice))
         raise ToolError(f"Replica election data contains duplicate partitions: [{names}]", _OPERATION)
     return found
 
 
-def _parse_row(row: dict[str, Any]) -> TopicPartition:
-    for name in ("topic", "partition"):
-        if name not in row:
-            raise _wrong_document(f"No such field exists: `{name}`")
-    topic = _typed(row["topic"], str, "`String` value")
-    number = _typed(row["partition"], int, "`Integer` value")
-    if not -(2**31) <= number < 2**31:
-        raise _wrong_document(f"Expected `Integer` value, received {number}")
-    return TopicPartition(topic, number)
-
-
-def _typed(found: object, kind: type, name: str) -> Any:
-    # Not isinstance: in Python true is an int.
-    if type(found) is not kind:
-        shown = json.dumps(found, separators=(",", ":"), ensure_ascii=False)[:100]
-        raise _wrong_document(f"Expected {name}, received {shown}")
+def _rows(document: object) -> list[Any]:
+    rows = typed_value(document, dict, OBJECT).get("partitions")
+    if rows is None:
+        raise ToolError('Replica election data is missing "partitions" field', _OPERATION)
+    found: list[Any] = typed_value(rows, list, "JSON array")
     return found
 
 
-def _wrong_document(message: str) -> ToolError:
-    return ToolError(f"{_MAPPING}: {message}", _RUNTIME)
+def _parse_row(row: dict[str, Any]) -> TopicPartition:
+    # As Kafka's tool: both fields are looked for before one is read.
+    require_fields(row, "topic", "partition")
+    topic = typed_field(row, "topic", str, STRING)
+    return TopicPartition(topic, int32_value(typed_field(row, "partition", int, INTEGER)))
 
 
 def _elect_leaders(admin: Admin, kind: ElectionType, partitions: list[TopicPartition] | None) -> _Results:

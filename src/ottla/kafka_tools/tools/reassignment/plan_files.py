@@ -14,13 +14,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ottla.client.admin.types import Replica
+from ottla.kafka_tools.json_values import INTEGER, OBJECT, STRING, int32_value, typed_field, typed_value
 from ottla.kafka_tools.options import ToolError
 from ottla.types import TopicPartition
 
 FAILED: Final = "org.apache.kafka.tools.AdminCommandFailedException"
 _OPERATION: Final = "org.apache.kafka.tools.AdminOperationException"
-_MAPPING: Final = "com.fasterxml.jackson.databind.JsonMappingException"
 _ANY: Final = "any"
+_ARRAY: Final = "`JSON array` value"
 _VERSION: Final = 1
 _BROKER: Final = re.compile(r"[+-]?[0-9]{1,10}")
 
@@ -58,12 +59,12 @@ def parse_plan(text: str) -> Plan:
     """The rows of a reassignment file. Raises ToolError in the words of Kafka's tool."""
     if not text:
         raise ToolError("The input string shouldn't be empty", _OPERATION)
-    return Plan(tuple(_parse_row(_typed(row, dict, "JSON object")) for row in _rows(text, "partitions")))
+    return Plan(tuple(_parse_row(typed_value(row, dict, OBJECT)) for row in _rows(text, "partitions")))
 
 
 def parse_topics(text: str) -> list[str]:
     """The names in a file of topics. Raises ToolError in the words of Kafka's tool."""
-    return [_field(_typed(row, dict, "JSON object"), "topic", str, "`String` value") for row in _rows(text, "topics")]
+    return [typed_field(typed_value(row, dict, OBJECT), "topic", str, STRING) for row in _rows(text, "topics")]
 
 
 def check_plan(plan: Plan) -> None:
@@ -120,20 +121,24 @@ def _rows(text: str, name: str) -> list[Any]:
         document = json.loads(text)
     except (ValueError, RecursionError):
         raise ToolError("The input string is not a valid JSON", _OPERATION) from None
-    fields = _typed(document, dict, "JSON object")
+    fields = typed_value(document, dict, OBJECT)
     # A file without a version is of version 1, as those of the oldest tools.
-    version = _typed(fields.get("version", _VERSION), int, "`Integer` value")
+    version = typed_value(fields.get("version", _VERSION), int, INTEGER)
     if version != _VERSION:
         raise ToolError(f"Not supported version field value {version}", _OPERATION)
-    rows: list[Any] = _typed(fields.get(name, []), list, "JSON array")
+    rows: list[Any] = typed_value(fields.get(name, []), list, "JSON array")
     return rows
 
 
 def _parse_row(row: dict[str, Any]) -> Row:
-    tp = TopicPartition(_field(row, "topic", str, "`String` value"), _int32(_field(row, "partition", int, _INTEGER)))
-    replicas = tuple(_int32(_typed(each, int, _INTEGER)) for each in _field(row, "replicas", list, _ARRAY))
-    dirs = _typed(row.get("log_dirs", [_ANY] * len(replicas)), list, _ARRAY)
-    log_dirs = tuple(_typed(each, str, "`String` value") for each in dirs)
+    tp = TopicPartition(
+        typed_field(row, "topic", str, STRING), int32_value(typed_field(row, "partition", int, INTEGER))
+    )
+    replicas = tuple(
+        int32_value(typed_value(each, int, INTEGER)) for each in typed_field(row, "replicas", list, _ARRAY)
+    )
+    dirs = typed_value(row.get("log_dirs", [_ANY] * len(replicas)), list, _ARRAY)
+    log_dirs = tuple(typed_value(each, str, STRING) for each in dirs)
     if len(log_dirs) != len(replicas):
         raise ToolError(
             f"Size of replicas list [{', '.join(map(str, replicas))}] is different from size of log dirs list "
@@ -141,30 +146,6 @@ def _parse_row(row: dict[str, Any]) -> Row:
             FAILED,
         )
     return Row(tp, replicas, log_dirs)
-
-
-_INTEGER: Final = "`Integer` value"
-_ARRAY: Final = "`JSON array` value"
-
-
-def _field(row: dict[str, Any], name: str, kind: type, words: str) -> Any:
-    if name not in row:
-        raise ToolError(f"No such field exists: `{name}`", _MAPPING)
-    return _typed(row[name], kind, words)
-
-
-def _int32(number: int) -> int:
-    if not -(2**31) <= number < 2**31:
-        raise ToolError(f"Expected `Integer` value, received {number}", _MAPPING)
-    return number
-
-
-def _typed(found: object, kind: type, words: str) -> Any:
-    # Not isinstance: in Python true is an int.
-    if type(found) is not kind:
-        shown = json.dumps(found, separators=(",", ":"), ensure_ascii=False)[:100]
-        raise ToolError(f"Expected {words}, received {shown}", _MAPPING)
-    return found
 
 
 def _repeated(values: Iterable[Any]) -> list[Any]:
