@@ -67,6 +67,13 @@ def test_the_first_file_that_fails_ends_the_run(segment: Path, capsys: pytest.Ca
     )
 
 
+def test_a_log_that_is_named_twice_has_the_gaps_of_one(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert dump("--deep-iteration", "--files", f"{segment},{segment}") == 0
+    shown = capsys.readouterr()
+    assert shown.out.count("Dumping") == 2
+    assert shown.err == f"Non-consecutive offsets in {segment}\n  1 is followed by 5\n  5 is followed by 9\n"
+
+
 def test_a_directory_is_refused_when_it_is_opened(tmp_path: Path) -> None:
     """In some file systems a directory has 0 bytes, and would be shown as an empty file."""
     with pytest.raises(IsADirectoryError):

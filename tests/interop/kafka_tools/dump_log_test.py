@@ -15,6 +15,8 @@ from testbench.ottla_node import OttlaNode
 from tests.conftest import Golden
 from tests.interop.kafka_tools.comparison import Comparison
 
+from ottla.record import batch
+
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
 KINDS = (".log", ".index", ".timeindex", ".snapshot", ".txnindex")
@@ -146,6 +148,17 @@ def test_damaged_files(both: Comparison, golden: Callable[[str], Golden], tmp_pa
         if damaged.endswith("index"):
             options += ["--index-sanity-check", "--verify-index-only"]
         compare_files(both, str(tmp_path / name / f"{BASE}.{damaged}"), *options)
+
+
+def test_files_that_are_named_twice(both: Comparison, tmp_path: Path) -> None:
+    """A log without gaps, one with gaps, and indexes with faults."""
+    first, second = (batch.encode_batch([batch.Record(offset, 5, b"k", b"v")]) for offset in (0, 7))
+    (tmp_path / f"{BASE}.log").write_bytes(first)
+    (tmp_path / f"{1:020}.log").write_bytes(first + second)
+    (tmp_path / f"{BASE}.index").write_bytes(struct.pack(">iiii", 3, 0, 4, 0))
+    (tmp_path / f"{BASE}.timeindex").write_bytes(struct.pack(">qiqi", 9, 3, 8, 4))
+    for name in (f"{BASE}.log", f"{1:020}.log", f"{BASE}.index", f"{BASE}.timeindex"):
+        compare_files(both, f"{tmp_path}/{name},{tmp_path}/{name}", "", "--deep-iteration")
 
 
 def test_other_files_and_words(both: Comparison, tmp_path: Path) -> None:

@@ -146,7 +146,9 @@ class Dump:
             yield Words(f"Snapshot end offset: {int(found[1])}, epoch: {int(found[2])}")
         else:
             raise CorruptIndex(f"{path}: not the name of a cluster snapshot")
-        yield from dump_log(path, self._options.logs, self._gaps.setdefault(path, Gaps()), self._on_failure)
+        # As in Kafka's tool a file that is named twice is reported once; its first offset follows no other.
+        self._gaps[path] = Gaps()
+        yield from dump_log(path, self._options.logs, self._gaps[path], self._on_failure)
 
     def report_lines(self) -> Iterator[str]:
         """Kafka's lines about mismatches of index entries and offsets, for the standard error."""
