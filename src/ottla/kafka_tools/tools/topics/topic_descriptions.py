@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.partitions import Reassignment
-from ottla.client.admin.types import ConfigEntry, Resource, ResourceType
+from ottla.client.admin.types import ConfigEntry, ConfigSource, Resource, ResourceType
 from ottla.client.cluster import Cluster
 from ottla.client.errors import RefusedError, UnsupportedVersionError, values_of
 from ottla.client.metadata import PartitionView, TopicView
@@ -37,7 +37,7 @@ class Shown(NamedTuple):
     at_min_isr: bool
     unavailable: bool
     as_kafka_1: bool = False
-    """Whether the lines are those of Kafka 1.0, which have neither ids nor eligible leader replicas."""
+    """Whether the lines are those of Kafka 1.0: without ids, eligible leader replicas and settings of brokers."""
 
 
 class _Facts(NamedTuple):
@@ -119,7 +119,7 @@ def _eligible_leaders(
 
 def _topic_lines(topic: TopicView, facts: _Facts, shown: Shown) -> Iterator[str]:
     entries = facts.configs[topic.name]
-    overrides = [entry for entry in entries if not entry.is_default]
+    overrides = [entry for entry in entries if _is_override(entry, shown)]
     if shown.with_overrides and not overrides:
         return
     if shown.topics:
@@ -135,6 +135,11 @@ def _topic_lines(topic: TopicView, facts: _Facts, shown: Shown) -> Iterator[str]
             if not shown.topics and not _is_wanted(topic, part, facts, shown, min_isr):
                 continue
             yield _partition_line(topic.name, part, facts, shown)
+
+
+def _is_override(entry: ConfigEntry, shown: Shown) -> bool:
+    """Whether the column Configs has the setting. Kafka 1.0's tool reads the topic's own settings from ZooKeeper."""
+    return entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG if shown.as_kafka_1 else not entry.is_default
 
 
 def _topic_factor(topic: TopicView, facts: _Facts) -> int:
