@@ -6,17 +6,22 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 from testbench.apache_kafka import packages, tools
 from testbench.apache_kafka.tool_shell import ToolShell
+from testbench.clients import Confluent, Record
 from testbench.cluster import OttlaOnZooKeeper
+from testbench.ottla_node import OttlaNode
 from testbench.zookeeper import ZooKeeper
 from tests.interop.kafka_tools.comparison import run_ottla
 
+from ottla.client.consumer.assignment.java_order import string_hash
 from ottla.kafka_tools.java_classes import RUN_CLASS, find_tool
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
@@ -28,7 +33,7 @@ SETTINGS = {
     "log.initial.task.delay.ms": "86400000",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.replication.factor": "1",
-    "inter.broker.protocol.version": "1.0",  # offsets are written as the consumers of that age read them
+    "inter.broker.protocol.version": "1.0",  # offsets are written in the version that tools of that age read
 }
 COUNT = 100
 COLLISION = r"WARNING: Due to limitations in metric names, .*\n"
@@ -51,8 +56,20 @@ OFFSETS = (
 )
 
 
+CLOSED = "{dir}/tp_02-0/00000000000000000026"
+"""A segment that is not the first and not the last, with 13 batches of two records."""
+OLD_BATCHES = rf"Dumping {CLOSED}.log\nStarting offset: 26(\nbaseOffset: \d+ lastOffset: \d+ .* CreateTime: \d+ "
+OLD_BATCHES += r"isvalid: true size: \d+ magic: 2 compresscodec: NONE crc: \d+){{13}}"
+NEW_BATCHES = rf"Dumping {CLOSED}.log\nLog starting offset: 26(\nbaseOffset: \d+ lastOffset: \d+ count: 2 .* "
+NEW_BATCHES += r"CreateTime: \d+ size: \d+ magic: 2 compresscodec: none crc: \d+ isvalid: true){{13}}"
+OLD_NOTE = r"Note: This will not show information about old Zookeeper-based consumers.\n\n"
+
+
 class Row(NamedTuple):
-    """A command, and patterns of all that it prints. `{side}` in both is kafka or ottla: each writes its own topic."""
+    """A command, and patterns of all that it prints. `{side}` in both is kafka or ottla: each writes its own topic.
+
+    A named group of a pattern is a word of all later patterns and commands.
+    """
 
     command: str
     shown: str
@@ -61,8 +78,9 @@ class Row(NamedTuple):
     code: int = 0
 
 
+OVERRIDDEN = "Topic:tp_{topic}\tPartitionCount:1\tReplicationFactor:1\tConfigs:segment.bytes={bytes}"
 DESCRIBED = (
-    r"Topic:tp_05_kafka\tPartitionCount:1\tReplicationFactor:1\tConfigs:BROKERsegment.bytes=104857600\n"
+    OVERRIDDEN.format(topic="05_kafka", bytes=104857600) + r"\n"
     r"\tTopic: tp_05_kafka\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1"
 )
 CREATE = "kafka-topics --zookeeper {zookeeper} --create --replication-factor 1 --topic "
@@ -79,11 +97,7 @@ TABLE = (
     ),
     # With the timeout a slow machine makes one batch of all records too.
     Row("kafka-console-producer --broker-list {bootstrap} --topic tp_05_{side} --timeout 60000", "(>{{101}})?"),
-    Row(
-        "kafka-topics --zookeeper {zookeeper} --describe --topic tp_05_kafka",
-        DESCRIBED.replace("BROKER", ""),
-        DESCRIBED.replace("BROKER", "min.insync.replicas=2,"),  # Kafka 4.4's tool also shows the broker's own settings
-    ),
+    Row("kafka-topics --zookeeper {zookeeper} --describe --topic tp_05_kafka", DESCRIBED),
     Row(
         f"kafka-run-class kafka.tools.DumpLogSegments --files {LOG}.log --print-data-log",
         OLD_BATCH,
@@ -96,7 +110,27 @@ TABLE = (
         rf"Dumping {LOG}.index\n{LOG}.index is empty.",
     ),
     Row(f"kafka-dump-log --files {LOG}.timeindex", f"Dumping {LOG}.timeindex"),
+    Row(f"kafka-dump-log --files {CLOSED}.log", OLD_BATCHES, NEW_BATCHES),
+    Row(
+        f"kafka-dump-log --files {CLOSED}.index",
+        # Brokers after 1.0 index the last offset of a batch, not the first: its tool reports that.
+        rf"Dumping {CLOSED}.index(?P<index>(\noffset: \d+ position: \d+){{{{12}}}})\nMismatches in :{CLOSED}.index"
+        r"(\n  Index offset: \d+, log offset: \d+){{12}}",
+        rf"Dumping {CLOSED}.index{{index}}",
+    ),
+    Row(
+        f"kafka-dump-log --files {CLOSED}.timeindex",
+        rf"Dumping {CLOSED}.timeindex(\ntimestamp: 16323902070\d\d offset: \d+){{{{12}}}}",
+    ),
     Row(CREATE + "tp_01_{side} --partitions 5", COLLISION + 'Created topic "tp_01_{side}".'),
+    # The broker has settings of its own, which the tool of that age does not show.
+    Row(
+        "kafka-topics --zookeeper {zookeeper} --describe --topics-with-overrides",
+        r"\n".join(
+            OVERRIDDEN.format(topic=topic, bytes=size)
+            for topic, size in (("02", 1048576), ("05_kafka", 104857600), ("05_ottla", 104857600))
+        ),
+    ),
     Row("kafka-console-producer --broker-list {bootstrap} --topic tp_01_{side}", "(>{{101}})?"),
     Row(
         "kafka-run-class kafka.tools.GetOffsetShell --broker-list {bootstrap} --topic tp_01_kafka --time -1",
@@ -115,20 +149,62 @@ TABLE = (
     Row(
         "kafka-consumer-groups --bootstrap-server {bootstrap} --list",
         # Ottla's console consumer commits nothing, and its group is listed until it expires.
-        r"Note: This will not show information about old Zookeeper-based consumers.\n(\nconsole-consumer-\d+){{2}}",
+        OLD_NOTE + r"console-consumer-\d+\nconsole-consumer-\d+",
         r"console-consumer-\d+\nconsole-consumer-\d+",
     ),
     # The other records that the consumer counts are those of groups, for which the formatter prints nothing.
     Row(
         f"kafka-console-consumer --topic __consumer_offsets --bootstrap-server {{bootstrap}} {OFFSETS} "
         "--from-beginning --max-messages 5",
-        r"(\[console-consumer-\d+,tp_01_kafka,\d\]::\[OffsetMetadata\[20,NO_METADATA\],CommitTime \d+,"
+        r"(\[(?P<group>console-consumer-\d+),tp_01_kafka,\d\]::\[OffsetMetadata\[20,NO_METADATA\],CommitTime \d+,"
         r"ExpirationTime -?\d+\]\n){{1,5}}Processed a total of 5 messages",
         # Kafka's consumer, which ran first, has committed offsets of this topic.
         r"(\[[\w-]+,\w+,\d+\]::\[OffsetMetadata\[\d+,NO_METADATA\],CommitTime \d+,ExpirationTime -?\d+\]\n){{1,5}}"
         r"Processed a total of 5 messages",
     ),
+    # The first record of the partition is that of the group.
+    Row(
+        f"kafka-console-consumer --topic __consumer_offsets --partition {{partition}} --bootstrap-server {{bootstrap}} "
+        f"{OFFSETS} --from-beginning --max-messages 6",
+        r"(\[{group},tp_01_kafka,\d\]::\[OffsetMetadata\[\d+,NO_METADATA\],CommitTime \d+,ExpirationTime -?\d+\]\n)"
+        r"{{5}}Processed a total of 6 messages",
+    ),
+    Row(
+        "kafka-consumer-groups --bootstrap-server {bootstrap} --describe --group {group}",
+        OLD_NOTE + r"Consumer group '{group}' has no active members.\n\n"
+        r"TOPIC +PARTITION +CURRENT-OFFSET +LOG-END-OFFSET +LAG +CONSUMER-ID +HOST +CLIENT-ID"
+        r"(\ntp_01_kafka +\d +20 +20 +0 +- +- +-){{5}}",
+        r"Consumer group '{group}' has no active members.\n\n"
+        r"GROUP +TOPIC +PARTITION +CURRENT-OFFSET +LOG-END-OFFSET +LAG +CONSUMER-ID +HOST +CLIENT-ID"
+        r"(\n{group} +tp_01_kafka +\d +20 +20 +0 +- +- +-){{5}}",
+    ),
 )
+
+
+def old_tool(name: str, *words: str) -> list[str]:
+    """The command of a tool of Kafka 1.0 in a JVM of its own."""
+    java_command, *rest = tools.command(VERSION, name, *words)
+    return [java_command, *tools.SHORT_RUN, *rest]
+
+
+def run_alone(command: Sequence[str], source: IO[str] | None = None) -> tuple[int, str]:
+    """The exit code of a tool in a process of its own, and all that it prints. source: its standard input."""
+    done = subprocess.run(
+        command,
+        stdin=source or subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+def offsets_partition(group: str) -> int:
+    """The partition of __consumer_offsets, of 50, that has a group: `Math.abs(group.hashCode()) % 50`."""
+    unsigned = string_hash(group)
+    return min(unsigned, (1 << 32) - unsigned) % 50
 
 
 class Bench(NamedTuple):
@@ -138,6 +214,11 @@ class Bench(NamedTuple):
     places: dict[str, str]
     messages: Path
 
+    def learn(self, words: Mapping[str, str]) -> None:
+        self.places.update(words)
+        if "group" in words:
+            self.places["partition"] = str(offsets_partition(words["group"]))
+
     def run(self, side: str, command: str) -> tuple[int, str]:
         name, *words = shlex.split(command.format(side=side, **self.places))
         if name == RUN_CLASS:
@@ -145,16 +226,7 @@ class Bench(NamedTuple):
         if name in ALONE:
             ours = [sys.executable, "-m", "ottla.kafka_tools", name, *words]
             with self.messages.open() as source:
-                done = subprocess.run(
-                    ours if side == "ottla" else tools.command(VERSION, name, *words),
-                    stdin=source,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    timeout=120,
-                    check=False,
-                )
-            return done.returncode, done.stdout
+                return run_alone(ours if side == "ottla" else old_tool(name, *words), source)
         return run_ottla(name, words) if side == "ottla" else self.shell.run(name, *words)
 
 
@@ -169,6 +241,7 @@ def bench(zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Ite
     cluster = OttlaOnZooKeeper(directory / "brokers", connect, 1, settings=SETTINGS)
     try:
         cluster.start()
+        write_segments(cluster.bootstrap)
         with ToolShell(VERSION) as shell:
             places = {
                 "zookeeper": connect,
@@ -183,14 +256,48 @@ def bench(zookeeper: ZooKeeper, tmp_path_factory: pytest.TempPathFactory) -> Ite
         cluster.stop()
 
 
+def create_topic(bootstrap: str, name: str, config: dict[str, str] | None = None) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 3})
+    admin.create_topics([NewTopic(name, 1, 1, config=config or {})])[name].result(60)
+
+
+def write_segments(bootstrap: str) -> None:
+    """Three segments of one log; batches are sent when they are full, so that all offsets are known."""
+    create_topic(bootstrap, "tp_02", {"segment.bytes": "1048576"})
+    records = [Record(None, bytes(40_000), (), 1_632_390_207_000 + number) for number in range(60)]
+    Confluent().write(bootstrap, "tp_02", records, **{"batch.num.messages": 2, "linger.ms": 60_000})
+
+
+def filled(pattern: str, places: Mapping[str, str]) -> str:
+    for name, value in places.items():
+        pattern = pattern.replace(f"{{{name}}}", value)
+    return pattern.replace("{{", "{").replace("}}", "}")
+
+
 def test_commands_of_kafka_1(bench: Bench) -> None:
     for row in TABLE:
         for side in ("kafka", "ottla"):
             code, text = bench.run(side, row.command)
             pattern = row.shown if side == "kafka" or row.ottla is None else row.ottla
-            for name, value in {"side": side, **bench.places}.items():
-                pattern = pattern.replace(f"{{{name}}}", value)
-            pattern = pattern.replace("{{", "{").replace("}}", "}")
-            assert (code, bool(re.fullmatch(pattern, text.strip("\n")))) == (row.code, True), (
-                f"{side}: {row.command}\n{code}\n{text}\n{pattern}"
-            )
+            pattern = filled(pattern, {"side": side, **bench.places})
+            found = re.fullmatch(pattern, text.strip("\n"))
+            assert (code, found is not None) == (row.code, True), f"{side}: {row.command}\n{code}\n{text}\n{pattern}"
+            bench.learn({} if found is None else found.groupdict())
+
+
+def test_a_reader_of_that_age_needs_an_older_protocol_version(authorized_node: OttlaNode) -> None:
+    """Without the setting offsets are written in version 3, which readers before 2.1 refuse."""
+    group = "old-commands"
+    create_topic(authorized_node.bootstrap, group)
+    consumer = Consumer({"bootstrap.servers": authorized_node.bootstrap, "group.id": group, "log_level": 3})
+    consumer.commit(offsets=[TopicPartition(group, 0, 20)], asynchronous=False)
+    consumer.close()
+    partition = str(offsets_partition(group))
+    words = shlex.split(OFFSETS.partition(" --consumer.config")[0])
+    words += ["--bootstrap-server", authorized_node.bootstrap, "--topic", "__consumer_offsets", "--from-beginning"]
+    words += ["--partition", partition, "--timeout-ms", "10000"]
+    code, text = run_alone(old_tool("kafka-console-consumer", *words))
+    assert (code, "KafkaException: Unknown offset schema version 3" in text) == (1, True), text
+    code, text = run_ottla("kafka-console-consumer", [*words, "--max-messages", "1"])
+    assert code == 0
+    assert re.search(r"\[OffsetMetadata\[\d+,NO_METADATA\],CommitTime \d+,ExpirationTime _\]", text), text
