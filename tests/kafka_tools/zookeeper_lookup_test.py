@@ -7,11 +7,15 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from testbench.ports import HOST, free_port
 
+from ottla.kafka_tools import zookeeper_lookup
 from ottla.kafka_tools.main import load_tool, run_tool
 from ottla.kafka_tools.options import ToolError
 from ottla.kafka_tools.zookeeper_lookup import find_brokers
@@ -32,9 +36,15 @@ def names(*children: str) -> bytes:
 class Server:
     """Answers a session from a table of paths; an int is an error."""
 
-    def __init__(self, nodes: Mapping[str, bytes | int], greeting: bytes = string(CONNECTED)) -> None:
+    def __init__(
+        self,
+        nodes: Mapping[str, bytes | int],
+        greeting: bytes = string(CONNECTED),
+        greet: Callable[[socket.socket], object] | None = None,
+    ) -> None:
+        """greet: sends the greeting in its own way."""
         self.nodes = nodes
-        self.greeting = greeting
+        self.greet = greet or (lambda wire: wire.sendall(greeting))
         self.asked: list[tuple[int, str]] = []
         self.listener = socket.create_server((HOST, 0))
         self.address = f"{HOST}:{self.listener.getsockname()[1]}"
@@ -49,7 +59,7 @@ class Server:
             wire.makefile("rb") as source,
         ):
             self._message(source)
-            wire.sendall(self.greeting)
+            self.greet(wire)
             while len(request := self._message(source)) >= 8:
                 number, operation = struct.unpack_from(">ii", request)
                 path = request[12:-1].decode()
@@ -75,7 +85,7 @@ class Server:
 def serve() -> Iterator[Callable[..., Server]]:
     servers: list[Server] = []
 
-    def make(nodes: Mapping[str, bytes | int], **more: bytes) -> Server:
+    def make(nodes: Mapping[str, bytes | int], **more: Any) -> Server:
         servers.append(Server(nodes, **more))
         return servers[-1]
 
@@ -131,6 +141,47 @@ def test_the_next_server_is_asked_when_one_is_not_there(serve) -> None:
     assert find_brokers(f"{HOST}:{free_port()},{serve(CLUSTER).address}/myKafka").startswith("host-1:")
 
 
+def padded_ids(size: int) -> bytes:
+    """The ids of the cluster's brokers and one more name, in an answer of `size` bytes with its 16 bytes of header."""
+    ids = names("10", "2", "1", "30", "")
+    return ids[:-4] + string(bytes(size - 16 - len(ids)))
+
+
+def test_an_answer_of_4_mib_is_read_and_a_larger_one_is_not(serve) -> None:
+    folder = "/myKafka/brokers/ids"
+    assert find_brokers(f"{serve(CLUSTER | {folder: padded_ids(4 << 20)}).address}/myKafka").startswith("host-1:")
+    with pytest.raises(ToolError, match="an answer of 4194305 bytes: this is not a ZooKeeper server"):
+        find_brokers(f"{serve(CLUSTER | {folder: padded_ids((4 << 20) + 1)}).address}/myKafka")
+
+
+def test_a_server_without_an_answer_leaves_time_for_the_next(serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+    monkeypatch.setattr(zookeeper_lookup, "time", clock)
+
+    def greet(wire: socket.socket) -> None:
+        """11 of the 30 seconds pass, and all of them where the client does not close the connection then."""
+        for now in (11.0, 31.0):
+            clock.now = now
+            wire.sendall(b"\0")
+            wire.settimeout(15)
+            with contextlib.suppress(TimeoutError):
+                assert wire.recv(1) == b""
+                return
+
+    first, second = serve({}, greet=greet), serve(CLUSTER)
+    assert find_brokers(f"{first.address},{second.address}/myKafka").startswith("host-1:")
+
+
+def test_an_answer_byte_by_byte_does_not_lengthen_the_time(serve) -> None:
+    def greet(wire: socket.socket) -> None:
+        for number in string(CONNECTED):
+            wire.sendall(bytes([number]))
+            time.sleep(0.02)
+
+    with pytest.raises(ToolError, match=r"timed out|no answer in time"):
+        find_brokers(serve({}, greet=greet).address, wait_s=0.1)
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
@@ -152,16 +203,16 @@ def test_nodes_that_cannot_be_used(serve, nodes: Mapping[str, bytes | int], mess
 
 
 @pytest.mark.parametrize(
-    ("greeting", "message"),
+    ("greeting", "message", "wait_s"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an answer of 1213486160 bytes: this is not a ZooKeeper server"),
-        (b"", "timed out|no answer in time"),
-        (b"\0\0", "timed out|no answer in time"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "an answer of 1213486160 bytes: this is not a ZooKeeper server", 30),
+        (b"", "timed out|no answer in time", 0.05),
+        (b"\0\0", "timed out|no answer in time", 0.05),
     ],
 )
-def test_other_programs(serve, greeting: bytes, message: str) -> None:
+def test_other_programs(serve, greeting: bytes, message: str, wait_s: float) -> None:
     with pytest.raises(ToolError, match=message) as caught:
-        find_brokers(serve({}, greeting=greeting).address, wait_s=0.05)
+        find_brokers(serve({}, greeting=greeting).address, wait_s=wait_s)
     assert caught.value.java_class == "org.I0Itec.zkclient.exception.ZkTimeoutException"
 
 
