@@ -183,6 +183,25 @@ def test_configurations_are_sorted_and_have_their_sources(broker, admin) -> None
     assert (b.value, b.sensitive, b.source) == (None, True, ConfigSource.UNKNOWN)
 
 
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        (ResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
+        (ResourceType.BROKER, ConfigSource.STATIC_BROKER_CONFIG),
+        (ResourceType.GROUP, ConfigSource.UNKNOWN),
+    ],
+)
+def test_brokers_before_1_1_report_only_whether_a_value_is_the_default(broker, admin, kind, source) -> None:
+    entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+    configs = [entry(name="a", value="1", is_default=True), entry(name="b", value="2")]
+    result = DescribeConfigsResponse.DescribeConfigsResult(resource_type=int(kind), resource_name="0", configs=configs)
+    broker.versions[ApiKey.DESCRIBE_CONFIGS] = (0, 0)
+    broker.on[ApiKey.DESCRIBE_CONFIGS] = lambda request: request.reply(DescribeConfigsResponse(results=[result]))
+    resource = Resource(kind, "0")
+    a, b = values_of(admin.describe_configs([resource]))[resource]
+    assert (a.source, b.source) == (ConfigSource.DEFAULT_CONFIG, source)
+
+
 def test_a_brokers_configuration_is_requested_from_that_broker(broker, admin) -> None:
     admin._cluster.refresh()
     with pytest.raises(ClientError, match=r"broker 7 is not in the cluster"):

@@ -59,7 +59,7 @@ class ConfigAdmin:
             for found in answer.results:
                 resource = _find_resource(found.resource_type, found.resource_name, group)
                 error = refused_error(found.error_code, str(resource), found.error_message)
-                results[resource] = error or sorted(_config_entry(config) for config in found.configs)
+                results[resource] = error or sorted(_config_entry(config, resource.kind) for config in found.configs)
         return _in_request_order(wanted, results)
 
     def alter_configs(
@@ -160,8 +160,12 @@ def _alter_resource(
     )
 
 
-def _config_entry(config: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:
-    source = ConfigSource.DEFAULT_CONFIG if config.is_default else _config_source(config.config_source)
+def _config_entry(config: DescribeConfigsResponse.DescribeConfigsResourceResult, kind: ResourceType) -> ConfigEntry:
+    source = _config_source(config.config_source)
+    if config.is_default:
+        source = ConfigSource.DEFAULT_CONFIG
+    elif config.config_source == _NOT_REPORTED:
+        source = _SOURCES_BEFORE_1_1.get(kind, ConfigSource.UNKNOWN)
     return ConfigEntry(
         config.name,
         config.value,
@@ -178,4 +182,10 @@ def _config_source(number: int) -> ConfigSource:
 
 
 _SOURCES = frozenset(ConfigSource)
+_NOT_REPORTED = -1
+_SOURCES_BEFORE_1_1 = {
+    ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
+    ResourceType.BROKER: ConfigSource.STATIC_BROKER_CONFIG,
+}
+"""The source of a value that is not the default, from brokers that do not report sources: as in Kafka's client."""
 _RESOURCE_TYPES = frozenset(ResourceType)
