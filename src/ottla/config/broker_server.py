@@ -362,7 +362,9 @@ class ServerConfig:
         "inter.broker.protocol.version",
         Type.STRING,
         "3.9-IV0",
-        "The oldest version among the brokers; followers fetch, and groups are written, in a form that it understands.",
+        "The oldest version among the brokers; followers fetch, and groups are written, in a form that it understands. "
+        "By default offsets are written in version 3, below 2.1 in version 1, which older readers of "
+        "`__consumer_offsets` need.",
     )
     telemetry_max_bytes: int = key(
         "telemetry.max.bytes",
