@@ -62,6 +62,13 @@ OLD_BATCHES = rf"Dumping {CLOSED}.log\nStarting offset: 26(\nbaseOffset: \d+ las
 OLD_BATCHES += r"isvalid: true size: \d+ magic: 2 compresscodec: NONE crc: \d+){{13}}"
 NEW_BATCHES = rf"Dumping {CLOSED}.log\nLog starting offset: 26(\nbaseOffset: \d+ lastOffset: \d+ count: 2 .* "
 NEW_BATCHES += r"CreateTime: \d+ size: \d+ magic: 2 compresscodec: none crc: \d+ isvalid: true){{13}}"
+OLD_TITLES = "{:<30} {:<10} {:<15} {:<15} {:<10} {:<50}{:<30} CLIENT-ID".format(
+    "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST"
+)
+OLD_OPTION = (
+    r"The --new-consumer option is deprecated and will be removed in a future major release.The new consumer is "
+)
+OLD_OPTION += r"used by default if the --bootstrap-server option is provided.\n"
 OLD_NOTE = r"Note: This will not show information about old Zookeeper-based consumers.\n\n"
 
 
@@ -171,12 +178,26 @@ TABLE = (
     ),
     Row(
         "kafka-consumer-groups --bootstrap-server {bootstrap} --describe --group {group}",
-        OLD_NOTE + r"Consumer group '{group}' has no active members.\n\n"
-        r"TOPIC +PARTITION +CURRENT-OFFSET +LOG-END-OFFSET +LAG +CONSUMER-ID +HOST +CLIENT-ID"
-        r"(\ntp_01_kafka +\d +20 +20 +0 +- +- +-){{5}}",
+        OLD_NOTE
+        + r"Consumer group '{group}' has no active members.\n\n"
+        + OLD_TITLES
+        + r"(\ntp_01_kafka +\d +20 +20 +0 +- +- +-){{5}}",
         r"Consumer group '{group}' has no active members.\n\n"
         r"GROUP +TOPIC +PARTITION +CURRENT-OFFSET +LOG-END-OFFSET +LAG +CONSUMER-ID +HOST +CLIENT-ID"
         r"(\n{group} +tp_01_kafka +\d +20 +20 +0 +- +- +-){{5}}",
+    ),
+    Row(
+        "kafka-consumer-groups --new-consumer --bootstrap-server {bootstrap} --describe --group {group}",
+        OLD_OPTION
+        + OLD_NOTE
+        + r"Consumer group '{group}' has no active members.\n\n"
+        + OLD_TITLES
+        + r"(\ntp_01_kafka {{20}}"
+        r"\d {{10}}20 {{14}}20 {{14}}0 {{10}}- {{49}}- {{30}}-){{5}}",
+    ),
+    Row(
+        "kafka-consumer-groups --new-consumer --bootstrap-server {bootstrap} --describe --group nonsense",
+        OLD_OPTION + OLD_NOTE + "Error: Consumer group 'nonsense' does not exist.",
     ),
 )
 
@@ -218,6 +239,13 @@ class Bench(NamedTuple):
         self.places.update(words)
         if "group" in words:
             self.places["partition"] = str(offsets_partition(words["group"]))
+
+    def compare_descriptions(self, words: str) -> None:
+        """Both sides print the same lines, in any order."""
+        command = f"kafka-consumer-groups --new-consumer --bootstrap-server {{bootstrap}} {words}"
+        (code, theirs), ours = self.run("kafka", command), self.run("ottla", command)
+        assert ours[0] == code == 0
+        assert sorted(ours[1].split("\n")) == sorted(f"{theirs}\n".split("\n"))
 
     def run(self, side: str, command: str) -> tuple[int, str]:
         name, *words = shlex.split(command.format(side=side, **self.places))
@@ -283,6 +311,30 @@ def test_commands_of_kafka_1(bench: Bench) -> None:
             found = re.fullmatch(pattern, text.strip("\n"))
             assert (code, found is not None) == (row.code, True), f"{side}: {row.command}\n{code}\n{text}\n{pattern}"
             bench.learn({} if found is None else found.groupdict())
+
+
+def test_members_of_a_group_in_the_text_of_kafka_1(bench: Bench) -> None:
+    """One member has the only partition, the other none; before and after the first commit."""
+    settings = {"bootstrap.servers": bench.places["bootstrap"], "group.id": "live", "auto.offset.reset": "earliest"}
+    members = [Consumer({**settings, "client.id": name, "log_level": 3}) for name in ("first", "second")]
+    joined: set[Consumer] = set()
+    try:
+        for member in members:
+            member.subscribe(["tp_02"], on_assign=lambda consumer, _: joined.add(consumer))
+        # The group is stable when the later member has its assignment.
+        while len(joined) < len(members):
+            for member in members:
+                member.poll(0.05)
+        bench.compare_descriptions("--describe --group live")
+        (owner,) = [member for member in members if member.assignment()]
+        while (message := owner.poll(1)) is None:
+            pass
+        owner.commit(message=message, asynchronous=False)
+        bench.compare_descriptions("--describe --group live")
+        bench.compare_descriptions("--list")
+    finally:
+        for member in members:
+            member.close()
 
 
 def test_a_reader_of_that_age_needs_an_older_protocol_version(authorized_node: OttlaNode) -> None:

@@ -33,13 +33,21 @@ from ottla.kafka_tools.options import (
     value,
     values,
 )
-from ottla.kafka_tools.tools.groups.group_descriptions import describe_groups
+from ottla.kafka_tools.tools.groups.group_descriptions import describe_as_kafka_1, describe_groups
 from ottla.kafka_tools.tools.groups.offset_resets import SCENARIOS, reset_offsets, topic_partitions
 from ottla.types import TopicPartition
 
 _ACTIONS: Final = ("list", "describe", "delete", "reset-offsets", "delete-offsets", "validate-regex")
 _STATES: Final = ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling")
 _PROTOCOLS: Final = ("consumer", "")
+_NEW_CONSUMER: Final = "new-consumer"
+_NOTES_OF_KAFKA_1: Final = (
+    "The --new-consumer option is deprecated and will be removed in a future major release.The new consumer is used by "
+    "default if the --bootstrap-server option is provided.\n"
+    "Note: This will not show information about old Zookeeper-based consumers.\n"
+)
+_LATER_DESCRIPTIONS: Final = ("members", "offsets", "state", "verbose")
+"""Options that Kafka 1.0 did not have."""
 
 
 def run_consumer_groups(options: Options) -> int:
@@ -48,6 +56,8 @@ def run_consumer_groups(options: Options) -> int:
     if action == "validate-regex":
         _validate_regex(options.value_of("validate-regex"))
         return 0
+    if options.has(_NEW_CONSUMER):
+        print(_NOTES_OF_KAFKA_1, file=sys.stderr)
     with open_cluster(options) as cluster:
         try:
             _RUNS[action](options, cluster)
@@ -165,7 +175,13 @@ def _named_groups(options: Options, cluster: Cluster) -> list[str]:
 
 
 def _describe_groups(options: Options, cluster: Cluster) -> None:
-    describe_groups(cluster, _named_groups(options, cluster), options)
+    names = _named_groups(options, cluster)
+    # Kafka removed the option in 2.0: scripts that have it read the text of that age.
+    if options.has(_NEW_CONSUMER) and not any(options.has(name) for name in _LATER_DESCRIPTIONS):
+        for name in names:
+            describe_as_kafka_1(cluster, name)
+    else:
+        describe_groups(cluster, names, options)
 
 
 def _delete_groups(options: Options, cluster: Cluster) -> None:
@@ -242,7 +258,7 @@ _FLAGS: Final[Sequence[Option]] = (
     flag("to-current", "Reset offsets to current offset."),
     flag("members", "Describe members of the group."),
     flag("offsets", "Describe the group and list all topic partitions in the group along with their offset lag."),
-    flag("new-consumer", "DEPRECATED: the default; without effect."),
+    flag(_NEW_CONSUMER, "DEPRECATED: the default; groups are described in the text of Kafka 1.0."),
     flag("verbose", "Provide additional information, if any, when describing the group."),
 )
 TOOL: Final = Tool(

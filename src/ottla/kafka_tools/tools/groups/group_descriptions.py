@@ -5,8 +5,9 @@ Zone: real.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.groups import GroupAdmin, GroupMember, GroupOffset, GroupView
@@ -18,6 +19,9 @@ from ottla.kafka_tools.options import Options
 from ottla.types import TopicPartition
 
 MISSING = "-"
+_OLD_LINE: Final = "{:<30} {:<10} {:<15} {:<15} {:<10} {:<50}{:<30} {}"
+"""A line of Kafka 1.0. There is no space before the host, as in its tool."""
+_REBALANCING: Final = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
 
 
 class _OffsetRow(NamedTuple):
@@ -65,7 +69,7 @@ def _print_activity(group: GroupView) -> bool:
         return False
     if group.state == "Empty":
         print(f"\nConsumer group '{group.group_id}' has no active members.")
-    elif group.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"):
+    elif group.state in _REBALANCING:
         print(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
     return True
 
@@ -129,6 +133,54 @@ def _print_offsets(rows: Sequence[_OffsetRow], *, verbose: bool) -> None:
     print("\n" + line(_OffsetRow(*titles, "HOST", "CLIENT-ID")))
     for row in rows:
         print(line(row))
+
+
+# -- as Kafka 1.0 does -------------------------------------------------------------------------------------------------
+
+
+def describe_as_kafka_1(cluster: Cluster, name: str) -> None:
+    """Print the offsets of a group in the table of Kafka 1.0, which does not name the group. Raises ClientError."""
+    admin = GroupAdmin(cluster)
+    group = _find_group(admin, name)
+    if group is None:
+        print(f"Error: Consumer group '{name}' does not exist.")
+        return
+    if group.state == "Empty":
+        print(f"Consumer group '{name}' has no active members.", file=sys.stderr)
+    elif group.state in _REBALANCING:
+        print(f"Warning: Consumer group '{name}' is rebalancing.", file=sys.stderr)
+    titles = ("TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET", "LAG", "CONSUMER-ID", "HOST", "CLIENT-ID")
+    print("\n" + _OLD_LINE.format(*titles))
+    for row in _old_rows(group, _offset_rows(cluster, admin, group)):
+        cells = (row.topic, row.partition, row.current, row.end, row.lag, row.member, row.host, row.client)
+        print(_OLD_LINE.format(*cells))
+
+
+def _find_group(admin: GroupAdmin, name: str) -> GroupView | None:
+    try:
+        group = admin.describe_group(name)
+    except RefusedError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+    return None if group.state == "Dead" else group
+
+
+def _old_rows(group: GroupView, rows: Sequence[_OffsetRow]) -> list[_OffsetRow]:
+    """The rows that Kafka 1.0 shows: none without an offset, else also one for each member without partitions."""
+    if all(row.current == MISSING for row in rows):
+        return []
+    owned = [row for row in rows if row.member != MISSING]
+    blank = dict.fromkeys(_OffsetRow._fields, MISSING)
+    idle = [
+        _OffsetRow(**blank | {"member": member.member_id, "host": member.host, "client": member.client_id})
+        for member in group.members
+        if not member.assignment
+    ]
+    return [*owned, *idle, *rows[len(owned) :]]
+
+
+# -- members and state -------------------------------------------------------------------------------------------------
 
 
 def _print_members(group: GroupView, *, verbose: bool) -> None:
