@@ -161,6 +161,10 @@ TABLE = (
         OLD_NOTE + r"console-consumer-\d+\nconsole-consumer-\d+",
         r"console-consumer-\d+\nconsole-consumer-\d+",
     ),
+    Row(
+        "kafka-consumer-groups --new-consumer --bootstrap-server {bootstrap} --list",
+        OLD_OPTION + OLD_NOTE + r"console-consumer-\d+\nconsole-consumer-\d+",
+    ),
     # The other records that the consumer counts are those of groups, for which the formatter prints nothing.
     Row(
         f"kafka-console-consumer --topic __consumer_offsets --bootstrap-server {{bootstrap}} {OFFSETS} "
@@ -242,9 +246,9 @@ class Bench(NamedTuple):
         if "group" in words:
             self.places["partition"] = str(offsets_partition(words["group"]))
 
-    def compare_descriptions(self, words: str) -> None:
+    def compare_descriptions(self, group: str) -> None:
         """Both sides print the same lines, in any order."""
-        command = f"kafka-consumer-groups --new-consumer --bootstrap-server {{bootstrap}} {words}"
+        command = f"kafka-consumer-groups --new-consumer --bootstrap-server {{bootstrap}} --describe --group {group}"
         (code, theirs), ours = self.run("kafka", command), self.run("ottla", command)
         assert ours[0] == code == 0
         assert sorted(ours[1].split("\n")) == sorted(f"{theirs}\n".split("\n"))
@@ -321,25 +325,26 @@ def test_commands_of_kafka_1(bench: Bench) -> None:
             bench.learn({} if found is None else found.groupdict())
 
 
-def test_members_of_a_group_in_the_text_of_kafka_1(bench: Bench) -> None:
+def test_members_of_a_group_in_the_text_of_kafka_1(bench: Bench, authorized_node: OttlaNode) -> None:
     """One member has the only partition, the other none; before and after the first commit."""
-    settings = {"bootstrap.servers": bench.places["bootstrap"], "group.id": "live", "auto.offset.reset": "earliest"}
-    members = [Consumer({**settings, "client.id": name, "log_level": 3}) for name in ("first", "second")]
+    name = "old-commands-members"
+    there = bench._replace(places={"bootstrap": authorized_node.bootstrap})
+    create_topic(authorized_node.bootstrap, name)
+    Confluent().write(authorized_node.bootstrap, name, [Record(None, b"value")])
+    settings = {"bootstrap.servers": authorized_node.bootstrap, "group.id": name}
+    members = [Consumer({**settings, "client.id": each, "log_level": 3}) for each in ("first", "second")]
     joined: set[Consumer] = set()
     try:
         for member in members:
-            member.subscribe(["tp_02"], on_assign=lambda consumer, _: joined.add(consumer))
+            member.subscribe([name], on_assign=lambda consumer, _: joined.add(consumer))
         # The group is stable when the later member has its assignment.
-        while len(joined) < len(members):
+        while len(joined) < len(members) or not any(member.assignment() for member in members):
             for member in members:
                 member.poll(0.05)
-        bench.compare_descriptions("--describe --group live")
+        there.compare_descriptions(name)
         (owner,) = [member for member in members if member.assignment()]
-        while (message := owner.poll(1)) is None:
-            pass
-        owner.commit(message=message, asynchronous=False)
-        bench.compare_descriptions("--describe --group live")
-        bench.compare_descriptions("--list")
+        owner.commit(offsets=[TopicPartition(name, 0, 1)], asynchronous=False)
+        there.compare_descriptions(name)
     finally:
         for member in members:
             member.close()
