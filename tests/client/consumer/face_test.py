@@ -346,6 +346,7 @@ def test_a_child_process_cannot_use_it(consumer: Make, topic: str) -> None:
         ({"max.poll.records": 0}, "out of range"),
         ({"max.poll.records": "many"}, "is not a whole number"),
         ({"group.idd": "g"}, "Did you mean group.id"),
+        ({"bootstrap.servers": "x:y"}, "is not an address"),  # no socket is left open
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], cause: str) -> None:

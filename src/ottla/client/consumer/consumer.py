@@ -57,8 +57,9 @@ class Consumer:
         """settings: by Kafka's keys. Raises ConfigError; connects to nothing yet."""
         self.config = ConsumerConfig.from_mapping(settings)
         self._guard = _SingleThreadGuard()
-        self._wake = Waker()
         self._cluster = Cluster(self.config.client)
+        # After the cluster, which raises for a wrong address: the sockets of the waker would stay open.
+        self._wake = Waker()
         self._coordinator = ConsumerCoordinator(self._cluster, self.config, self._wake)
         self._reader = self._coordinator.reader
         self._polling = _PollLoop(self._cluster, self._reader, self._coordinator, self._wake)
