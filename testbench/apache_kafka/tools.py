@@ -121,9 +121,14 @@ def class_archive(version: str) -> Path:
     return target
 
 
+def short_command(version: str, name: str, *arguments: str) -> list[str]:
+    """The whole command line of a tool, in a JVM set up for short runs."""
+    java_command, *rest = command(version, name, *arguments)
+    return [java_command, *SHORT_RUN, f"-XX:SharedArchiveFile={class_archive(version)}", *rest]
+
+
 def run(version: str, name: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run a tool to its end, in a JVM set up for short runs; captures stdout and stderr as text."""
     options.setdefault("timeout", 120)
-    java_command, *rest = command(version, name, *arguments)
-    words = [java_command, *SHORT_RUN, f"-XX:SharedArchiveFile={class_archive(version)}", *rest]
+    words = short_command(version, name, *arguments)
     return subprocess.run(words, capture_output=True, text=True, check=False, **options)

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from testbench.apache_kafka import tools
 from testbench.apache_kafka.broker import KafkaNode
-from tests.interop.kafka_tools.verifiable_test import compare_runs
+from tests.interop.kafka_tools.verifiable_test import compare_readers, compare_runs
 
 from ottla.cli.main import cli
 from ottla.client import Consumer
@@ -139,3 +139,7 @@ def test_records_in_files_and_what_is_seen_of_them(kafka: str, tmp_path: Path) -
 
 def test_the_verifiable_producer_by_its_kafka_name(kafka: str) -> None:
     compare_runs(kafka, "verifiable", "--max-messages 3 --repeating-keys 0 --message-create-time 0 --acks 1")
+
+
+def test_the_verifiable_consumer_by_its_kafka_name(kafka: str) -> None:
+    compare_readers(kafka, "verified", "--max-messages 5 --enable-autocommit")

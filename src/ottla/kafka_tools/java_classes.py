@@ -48,6 +48,7 @@ CLASSES: Final = {
     f"{_NEW}ConsumerPerformance": "kafka-consumer-perf-test",
     "kafka.tools.ConsumerPerformance": "kafka-consumer-perf-test",
     f"{_NEW}VerifiableProducer": "kafka-verifiable-producer",
+    f"{_NEW}VerifiableConsumer": "kafka-verifiable-consumer",
 }
 """The tool of each class."""
 

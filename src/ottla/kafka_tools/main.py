@@ -52,6 +52,7 @@ TOOLS: Final = {
     "kafka-producer-perf-test": "perf.producer_perf_test",
     "kafka-consumer-perf-test": "perf.consumer_perf_test",
     "kafka-verifiable-producer": "perf.verifiable_producer",
+    "kafka-verifiable-consumer": "perf.verifiable_consumer",
 }
 """The module of each tool, in `ottla.kafka_tools.tools`; each has a `TOOL`."""
 

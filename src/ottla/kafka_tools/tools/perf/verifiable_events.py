@@ -53,7 +53,7 @@ class EventWriter:
 
 
 class Stopper:
-    """Closes a client when SIGTERM or SIGINT comes, or on request. Use as a context manager.
+    """Closes or wakes a client when SIGTERM or SIGINT comes, or on request. Use as a context manager.
 
     As in Kafka's tools, the client is closed in another thread than the one that uses it, which may be waiting in it.
     A second signal ends the process at once.
@@ -82,9 +82,9 @@ class Stopper:
         """Let the other thread close the client."""
         self._requests.put(True)
 
-    def wait_for_stop(self) -> None:
-        """Wait until the client is being closed."""
-        self._stopped.wait()
+    def wait_for_stop(self, timeout_s: float | None = None) -> None:
+        """Wait until the client is being closed, or for this long."""
+        self._stopped.wait(timeout_s)
 
     def _close_when_asked(self) -> None:
         if self._requests.get():
