@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import re
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from ottla.client.consumer.record import ConsumerRecord
 from ottla.kafka_tools.main import load_tool, run_tool
 from ottla.kafka_tools.options import ToolError
+from ottla.kafka_tools.tools.perf.e2e_records import RecordSizes, TimedRecord, check_read, make_record
 from ottla.kafka_tools.tools.perf.java_text import date_text, decimal_text, metric_text, quotient
 from ottla.kafka_tools.tools.perf.payloads import split_payloads
 from ottla.kafka_tools.tools.perf.send_statistics import SendStatistics
@@ -149,3 +152,96 @@ def test_records_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         shown = capsys.readouterr()
         assert shown.err.count("larger than max.request.size") == 30
         assert shown.out.startswith("0 records sent, ")
+
+
+def read_record(key: bytes | None, value: bytes, headers: tuple[tuple[str, bytes | None], ...] = ()) -> ConsumerRecord:
+    return ConsumerRecord("t", 0, 0, 0, 0, key, value, headers, 0)
+
+
+def test_records_of_e2e_latency() -> None:
+    letters = (bytes((letter,)) for letter in count(65))
+    record = make_record(RecordSizes(3, 2, 2, 4, -1), letters.__next__)
+    assert record == TimedRecord(b"AA", b"BBB", (("CCCC", None), ("DDDD", None)))
+    assert make_record(RecordSizes(0, 0, 1, 0, 2), letters.__next__).headers == (("", b"GG"),)
+    assert make_record(RecordSizes(0, 0, 0, 4, 4), letters.__next__) == TimedRecord(None, b"", ())
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (
+            [read_record(b"k", b"w", (("h", b"x"),))],
+            "The message value read [w] did not match the message value sent [v]",
+        ),
+        ([read_record(None, b"v", (("h", b"x"),))], "Expected message key but received null"),
+        ([read_record(b"j", b"v", (("h", b"x"),))], "The message key read [j] did not match the message key sent [k]"),
+        ([read_record(b"k", b"v")], "Expected message headers but received none"),
+        ([read_record(b"k", b"v", (("h", b"x"),) * 2)], "Header count mismatch between sent and received messages"),
+        (
+            [read_record(b"k", b"v", (("h", None),))],
+            "The message header read [h:null] did not match the message header sent [h:x]",
+        ),
+        ([read_record(b"k", b"v", (("h", b"x"),))] * 2, "Only one result was expected during this test. We found [2]"),
+    ],
+)
+def test_another_record_than_the_sent_one(read: list[ConsumerRecord], message: str) -> None:
+    with pytest.raises(ToolError, match=re.escape(message)):
+        check_read(TimedRecord(b"k", b"v", (("h", b"x"),)), read)
+
+
+def test_a_key_that_was_not_sent() -> None:
+    check_read(TimedRecord(None, b"v", ()), [read_record(None, b"v")])
+    with pytest.raises(ToolError, match=r"Expected null message key but received \[k\]"):
+        check_read(TimedRecord(None, b"v", ()), [read_record(b"k", b"v")])
+
+
+LATENCY = load_tool("kafka-e2e-latency")
+
+
+def test_words_of_e2e_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--bootstrap-server", "x:y", "--topic", "t", "--num-records", "1", "--producer-acks", "1", "--record-size"]
+    for words, message in (
+        (["a", "b"], "Invalid number of arguments. Expected 5 or 6 positional arguments, but got 2. Usage: bootstrap-"),
+        (given[:2], 'Missing required argument "[topic]"'),
+        ([*given, "-1"], "Value for --record-size must be a non-negative integer."),
+        ([*given, "1", "--record-header-size", "-2"], "must be a non-negative integer or -1 for null header value."),
+        ([*given, str(2**31)], f"Cannot parse argument '{2**31}' of option record-size\njoptsimple."),
+        ([*given, "1"], "Failed to construct kafka consumer: 'x:y' is not an address"),
+        (["x:y", "t", "1", "0", "9"], "Invalid value for --producer-acks. Latency testing requires synchronous acknow"),
+    ):
+        assert run_tool(LATENCY, words) == 1
+        shown = capsys.readouterr()
+        assert message in shown.err
+        assert shown.out.startswith("WARNING: Positional argument usage is deprecated") or not shown.out
+
+
+@pytest.mark.slow
+def test_latencies_of_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    settings = tmp_path / "client.properties"
+    # Settings of both clients; the tool's own override them, and it leaves no group.
+    settings.write_text("linger.ms=60000\nacks=0\nfetch.max.wait.ms=60000\ngroup.id=g\nbatch.size=100\n")
+    with EmbeddedBroker() as broker:
+        run = [broker.bootstrap, "t", "1001", "all", "8", str(settings)]
+        assert run_tool(LATENCY, run) == 0
+        warning, created, *lines = capsys.readouterr().out.splitlines()
+        assert warning.startswith("WARNING: Positional argument usage is deprecated")
+        assert created == 'Topic "t" does not exist. Will create topic with 1 partition(s) and replication factor = 1'
+        form = (
+            r"0\t\d+\.\d+ 1000\t\d+\.\d+ Avg latency: \d+\.\d{4} ms Percentiles: 50th = \d+, 99th = \d+, 99.9th = \d+"
+        )
+        assert re.fullmatch(form, " ".join(lines))
+        assert run_tool(load_tool("kafka-consumer-groups"), ["--bootstrap-server", broker.bootstrap, "--list"]) == 0
+        assert capsys.readouterr().out.strip() == ""
+        # A topic that cannot be created, and a record that cannot be sent.
+        named = ["--bootstrap-server", broker.bootstrap, "--num-records", "1", "--producer-acks", "1", "--record-size"]
+        assert run_tool(LATENCY, [*named, "1", "--topic", "a/b"]) == 1
+        shown = capsys.readouterr()
+        assert shown.out.endswith("\nCreation of topic a/b failed\n")
+        assert (
+            "java.lang.RuntimeException: java.util.concurrent.ExecutionException: org.apache.kafka.common." in shown.err
+        )
+        assert run_tool(LATENCY, [*named, "2000000", "--topic", "t"]) == 1
+        assert (
+            "java.util.concurrent.ExecutionException: org.apache.kafka.common.KafkaException: "
+            in capsys.readouterr().err
+        )

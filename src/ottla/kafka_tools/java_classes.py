@@ -47,6 +47,8 @@ CLASSES: Final = {
     f"{_NEW}ProducerPerformance": "kafka-producer-perf-test",
     f"{_NEW}ConsumerPerformance": "kafka-consumer-perf-test",
     "kafka.tools.ConsumerPerformance": "kafka-consumer-perf-test",
+    f"{_NEW}EndToEndLatency": "kafka-e2e-latency",
+    "kafka.tools.EndToEndLatency": "kafka-e2e-latency",
     f"{_NEW}VerifiableProducer": "kafka-verifiable-producer",
     f"{_NEW}VerifiableConsumer": "kafka-verifiable-consumer",
 }

@@ -51,6 +51,7 @@ TOOLS: Final = {
     "kafka-dump-log": "storage.dump_log",
     "kafka-producer-perf-test": "perf.producer_perf_test",
     "kafka-consumer-perf-test": "perf.consumer_perf_test",
+    "kafka-e2e-latency": "perf.e2e_latency",
     "kafka-verifiable-producer": "perf.verifiable_producer",
     "kafka-verifiable-consumer": "perf.verifiable_consumer",
 }

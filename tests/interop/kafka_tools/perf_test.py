@@ -16,6 +16,7 @@ _USAGE = re.compile(r"usage: .*?(?=[\w-]+:\s+error:)", re.DOTALL)
 _REPLACED = (
     (re.compile(r"--\s+(?=[a-z])"), "--"),  # argparse4j divides lines within options
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"), "DATE"),
+    (re.compile(r"(?<=^0\t)\d+\.\d+|(?<=th = )\d+"), "MS"),
     # Latencies and times, and rates that follow from them; counts remain, and so does the number of digits.
     (re.compile(r"\d+(?=[\d.]* (?:records/sec|ms|MB/sec|max))"), "N"),
     (re.compile(r"\b\d+\.(?=\d{4}\b)"), "N."),
@@ -98,6 +99,47 @@ def test_consumer_perf_test(both: Comparison) -> None:
         BS --topic {name}a --num-records 41 --timeout 300 --group {name}
         BS --topic {name}a --num-records 41 --timeout 300 --date-format 'yyyy' --from-latest
         BS --topic {name}a --num-records 1 --show-detailed-stats --reporting-interval 1 --command-property client.id=x
+        """,
+    )
+
+
+LATENCY = "BS --topic {name}e --num-records 2 --producer-acks"
+
+
+def test_e2e_latency(both: Comparison) -> None:
+    compare(
+        both,
+        "kafka-e2e-latency",
+        f"""
+        {LATENCY} all --record-size 20
+        {LATENCY} 1 --record-size 0 --record-key-size 3 --command-config
+        {LATENCY} 1 --record-size 5 --num-headers 2 --record-header-key-size 3 --record-header-size -1 word
+        SERVER {{name}}e 2 all 20 /dev/null
+        """,
+    )
+    for tool, words in (("kafka-topics", "--describe"), ("kafka-get-offsets", "")):
+        both.compare(tool, f"BS {words} --topic {{name}}e")
+
+
+def test_wrong_words_of_e2e_latency(both: Comparison) -> None:
+    compare(
+        both,
+        "kafka-e2e-latency",
+        f"""
+        {LATENCY} 0 --record-size 20
+        {LATENCY} 1
+        {LATENCY} 1 --record-size x
+        {LATENCY} 1 --record-size -1
+        {LATENCY} 1 --record-size 3000000000
+        {LATENCY} 1 --record-size 1 --num-records 0
+        BS --topic {{name}}e --num-records 0 --producer-acks 1 --record-size 1
+        {LATENCY} 1 --record-size 1 --record-header-size -2
+        {LATENCY} 1 --record-size 1 --num-headers -1
+        {LATENCY} 1 --record-size 1 --nonsense
+        {LATENCY} 1 --record-size 1 --topic
+        BS --topic {{name}}/e --num-records 2 --producer-acks 1 --record-size 1
+        SERVER {{name}}e 2 0 20
+        SERVER {{name}}e 2 1
         """,
     )
 
