@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from testbench.ports import free_port
+from testbench.proxy import Proxy
 
 from ottla.client import Consumer
 from ottla.kafka_tools.main import load_tool, run_tool
@@ -180,3 +182,26 @@ def test_a_reader_that_goes() -> None:
         process.stdout.close()
         assert process.wait(60) == 141
         assert process.stderr.read() == ""
+
+
+@pytest.mark.slow
+def test_memory_that_stays_full(tmp_path: Path) -> None:
+    settings = tmp_path / "client.properties"
+    settings.write_text("max.block.ms=300\nbuffer.memory=2000\nbatch.size=200\n")
+    port = free_port()
+    proxy = Proxy("127.0.0.1", port)
+    addresses = {"listeners": f"PLAINTEXT://127.0.0.1:{port}", "advertised.listeners": f"PLAINTEXT://{proxy.address}"}
+    words = ("--bootstrap-server", proxy.address, "--throughput", "500", "--command-config", str(settings))
+    with EmbeddedBroker(config=addresses), start(*words) as process:
+        assert process.stdout is not None
+        try:
+            next(line for line in process.stdout if "producer_send_success" in line)
+            proxy.hold()
+            failed = json.loads(next(line for line in process.stdout if "producer_send_error" in line))
+        finally:
+            process.kill()
+            proxy.stop()
+    assert failed["name"] == "producer_send_error"
+    assert failed["exception"] == "class org.apache.kafka.clients.producer.BufferExhaustedException"
+    words_of_kafka = "Failed to allocate 200 bytes within the configured max blocking time 300 ms. "
+    assert failed["message"].startswith(f"{words_of_kafka}buffer.memory (2000 bytes) was full")

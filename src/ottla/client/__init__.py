@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ottla.client.consumer import Consumer, ConsumerConfig, ConsumerRecord, GroupMetadata, OffsetAndMetadata
     from ottla.client.errors import (
         AuthenticationError,
+        BufferExhaustedError,
         ClientError,
         CommitFailedError,
         ConfigError,
@@ -98,8 +99,8 @@ _HOMES: Final = {
     "ottla.client.cluster": "ANY_NODE CONTROLLER Cluster",
     "ottla.client.consumer": "Consumer ConsumerConfig ConsumerRecord GroupMetadata OffsetAndMetadata",
     "ottla.client.errors": (
-        "AuthenticationError ClientError CommitFailedError ConfigError ConnectionLostError CorruptBatchError "
-        "DeadlineError DeserializationError LogTruncatedError MalformedReplyError "
+        "AuthenticationError BufferExhaustedError ClientError CommitFailedError ConfigError ConnectionLostError "
+        "CorruptBatchError DeadlineError DeserializationError LogTruncatedError MalformedReplyError "
         "ProducerFencedError RefusedError RequestTimeoutError TransactionFailedError UnreachableError "
         "UnsupportedVersionError UsageError WakeupError WrongTypeError "
         "first_error values_of"
@@ -129,6 +130,7 @@ __all__ = [
     "Admin",
     "Appended",
     "AuthenticationError",
+    "BufferExhaustedError",
     "ClientConfig",
     "ClientError",
     "Cluster",

@@ -8,7 +8,8 @@ PartlyAcceptedError, is defined beside the future that it has: in `ottla.client.
       TransactionFailedError)                                   the caller
       PartlyAcceptedError                                       that of its `__cause__`
       UnreachableError, ConnectionLostError,
-      RequestTimeoutError, DeadlineError                        the network, or time
+      RequestTimeoutError,
+      DeadlineError (BufferExhaustedError)                      the network, or time
       MalformedReplyError (CorruptBatchError),
       UnsupportedVersionError                                   the broker, against the protocol
       AuthenticationError                                       the identity of the client or of the broker
@@ -87,6 +88,10 @@ class DeadlineError(ClientError):
     def __init__(self, cause: str, next_step: str = "", last: ClientError | None = None) -> None:
         super().__init__(cause, next_step)
         self.last = last
+
+
+class BufferExhaustedError(DeadlineError):
+    """A producer's `buffer.memory` was full for `max.block.ms`; the record was not accepted."""
 
 
 class MalformedReplyError(ClientError):

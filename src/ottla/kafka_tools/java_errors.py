@@ -9,6 +9,7 @@ from typing import Final
 
 from ottla.client.errors import (
     AuthenticationError,
+    BufferExhaustedError,
     ClientError,
     ConfigError,
     DeadlineError,
@@ -78,6 +79,8 @@ def error_class(error: ClientError) -> str:
     """The class of Kafka's Java clients for an error."""
     if isinstance(error, RefusedError):
         return java_class(error.code)
+    if isinstance(error, BufferExhaustedError):
+        return "org.apache.kafka.clients.producer.BufferExhaustedException"
     # Kafka's admin client knows only that its time is over, whatever the reason is.
     if isinstance(error, (UnreachableError, DeadlineError, RequestTimeoutError)):
         return f"{_PACKAGE}TimeoutException"

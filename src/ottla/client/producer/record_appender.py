@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError
+from ottla.client.errors import BufferExhaustedError, ClientError, DeadlineError, RefusedError, UsageError
 from ottla.client.partitioner import partition_of_key
 from ottla.client.producer.config import ProducerConfig
 from ottla.client.producer.core import ProducerCore
@@ -151,9 +151,9 @@ class RecordAppender:
 
     # -- room ------------------------------------------------------------------------------------------------------
 
-    def no_room_error(self) -> DeadlineError:
+    def no_room_error(self) -> BufferExhaustedError:
         """The error after waiting too long for `buffer.memory`."""
-        return DeadlineError(
+        return BufferExhaustedError(
             f"buffer.memory ({self._core.accumulator.limit} bytes) was full for max.block.ms",
             "Records are sent faster than the brokers accept them: send fewer, or raise buffer.memory",
             self._core.last_error,

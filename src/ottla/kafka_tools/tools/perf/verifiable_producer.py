@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from ottla.client import Producer
-from ottla.client.errors import ClientError, ConfigError, DeadlineError, UnreachableError
+from ottla.client.errors import BufferExhaustedError, ClientError, ConfigError, DeadlineError, UnreachableError
 from ottla.client.producer.config import PRODUCER_KEYS
 from ottla.client.producer.futures import RecordMetadata
 from ottla.kafka_tools.argument_parser import ArgumentRules, parse_arguments, wrong_argument
@@ -130,16 +130,23 @@ class _Run:
             )
         except (DeadlineError, UnreachableError) as error:
             # The words that scripts look for; ours, with the reason, follow.
-            wait_ms = self._producer.config.max_block_ms
-            self._write_error(
-                record, error, f"Topic {self._topic} not present in metadata after {wait_ms} ms. {error_message(error)}"
-            )
+            self._write_error(record, error, f"{self._awaited_words(error)}. {error_message(error)}")
         except ClientError as error:
             # A signal has closed the producer meanwhile: this record was not sent.
             if stopper.stopped:
                 self._sent -= 1
             else:
                 self._write_error(record, error, error_message(error))
+
+    def _awaited_words(self, error: ClientError) -> str:
+        """Kafka's words for what `send` waited for."""
+        config = self._producer.config
+        if isinstance(error, BufferExhaustedError):
+            return (
+                f"Failed to allocate {config.client.batch_size} bytes within the configured max blocking time "
+                f"{config.max_block_ms} ms"
+            )
+        return f"Topic {self._topic} not present in metadata after {config.max_block_ms} ms"
 
     def _pause(self, throttler: Throttler, number: int, stopper: Stopper) -> None:
         # As Kafka's tool, which then sends two records, and waits until it is ended.
