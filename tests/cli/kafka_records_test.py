@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 from testbench.apache_kafka import tools
 from testbench.apache_kafka.broker import KafkaNode
+from tests.interop.kafka_tools.comparison import run_ottla
+from tests.interop.kafka_tools.perf_test import form
 from tests.interop.kafka_tools.verifiable_test import compare_readers, compare_runs
 
 from ottla.cli.main import cli
@@ -143,3 +145,13 @@ def test_the_verifiable_producer_by_its_kafka_name(kafka: str) -> None:
 
 def test_the_verifiable_consumer_by_its_kafka_name(kafka: str) -> None:
     compare_readers(kafka, "verified", "--max-messages 5 --enable-autocommit")
+
+
+def test_the_latency_by_its_kafka_name(kafka: str) -> None:
+    words = ["--bootstrap-server", kafka, "--num-records", "3", "--producer-acks", "all", "--record-size", "9"]
+    words += ["--num-headers", "1", "--record-header-size", "-1", "--topic", "timed"]
+    code, text = run_ottla("kafka-e2e-latency", words)
+    ours = form(text, progress=False)
+    theirs = tools.run(VERSION, "kafka-e2e-latency", *words)
+    assert (code, ours[1:]) == (theirs.returncode, form(theirs.stdout + theirs.stderr, progress=False))
+    assert ours[0] == 'Topic "timed" does not exist. Will create topic with 1 partition(s) and replication factor = 1'

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ottla.client import Producer
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.kafka_tools.main import load_tool, run_tool
 from ottla.kafka_tools.options import ToolError
+from ottla.kafka_tools.tools.perf import e2e_latency
 from ottla.kafka_tools.tools.perf.e2e_records import RecordSizes, TimedRecord, check_read, make_record
 from ottla.kafka_tools.tools.perf.java_text import date_text, decimal_text, metric_text, quotient
 from ottla.kafka_tools.tools.perf.payloads import split_payloads
@@ -216,7 +218,9 @@ def test_words_of_e2e_latency(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_latencies_of_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_latencies_of_a_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = tmp_path / "client.properties"
     # Settings of both clients; the tool's own override them, and it leaves no group.
     settings.write_text("linger.ms=60000\nacks=0\nfetch.max.wait.ms=60000\ngroup.id=g\nbatch.size=100\n")
@@ -232,6 +236,16 @@ def test_latencies_of_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
         assert re.fullmatch(form, " ".join(lines))
         assert run_tool(load_tool("kafka-consumer-groups"), ["--bootstrap-server", broker.bootstrap, "--list"]) == 0
         assert capsys.readouterr().out.strip() == ""
+        # A record that is not read, because an open transaction hides it.
+        settings.write_text("isolation.level=read_committed\n")
+        monkeypatch.setattr(e2e_latency, "_POLL_MS", 50)
+        with Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "open"}) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"").result()
+            assert run_tool(LATENCY, run) == 1
+        message = "poll() timed out before finding a result (timeout:[50ms])"
+        assert capsys.readouterr().err == f"{message}\njava.lang.RuntimeException: {message}\n"
         # A topic that cannot be created, and a record that cannot be sent.
         named = ["--bootstrap-server", broker.bootstrap, "--num-records", "1", "--producer-acks", "1", "--record-size"]
         assert run_tool(LATENCY, [*named, "1", "--topic", "a/b"]) == 1
