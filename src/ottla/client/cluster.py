@@ -41,7 +41,7 @@ class Cluster:
     then the addresses are probably wrong, and UnreachableError is raised at once.
     """
 
-    __slots__ = ("_asked_at", "_bootstrap", "_closed", "_new_topic_ms", "_pool", "config", "view")
+    __slots__ = ("_asked_at", "_bootstrap", "_closed", "_coordinator_pool", "_new_topic_ms", "_pool", "config", "view")
 
     def __init__(self, config: ClientConfig, new_topic_ms: float = NEW_TOPIC_MS) -> None:
         """Does not connect yet. Raises ConfigError for invalid addresses.
@@ -54,6 +54,7 @@ class Cluster:
         """The last known metadata; it contains the topics that were requested so far."""
         self._bootstrap = parse_addresses(config.bootstrap_servers)
         self._pool = Pool(config)
+        self._coordinator_pool = Pool(config)
         self._asked_at: dict[str, float] = {}
         self._closed = False
 
@@ -74,6 +75,7 @@ class Cluster:
         """Close all connections. Idempotent; later calls raise UsageError."""
         self._closed = True
         self._pool.close_connections()
+        self._coordinator_pool.close_connections()
 
     def deadline(self, timeout_s: float | None = None) -> Deadline:
         """The end of a call that takes `timeout_s`; None: `default.api.timeout.ms`."""
@@ -83,13 +85,16 @@ class Cluster:
         """Attempts at `what`, a phrase for the error message, with the configured backoff."""
         return Retries(what, deadline, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
 
-    def connection(self, node: int, deadline: Deadline) -> Connection:
+    def connection(self, node: int, deadline: Deadline, *, for_coordinator: bool = False) -> Connection:
         """An open connection to a node: its id, ANY_NODE or CONTROLLER. Does not retry.
 
+        for_coordinator: one that no fetch uses. A broker answers a connection's requests in order, and a fetch may wait
+        there for `fetch.max.wait.ms`.
         Raises UnreachableError; MalformedReplyError and others if the first answer is not Kafka's.
         """
         if self._closed:
             raise UsageError("this client is closed", "Make a new one")
+        pool = self._coordinator_pool if for_coordinator else self._pool
         if node == CONTROLLER:
             if self.view.controller_id not in self.view.nodes:
                 self.refresh((), deadline)
@@ -97,14 +102,14 @@ class Cluster:
         if node == ANY_NODE:
             # If all known brokers are gone, the bootstrap addresses may lead to new ones.
             known = [view.address for view in self.view.nodes.values()]
-            return self._pool.get_any_connection([*known, *self._bootstrap], deadline)
+            return pool.get_any_connection([*known, *self._bootstrap], deadline)
         if not self.view.nodes:  # the first request of this client
             self.refresh((), deadline)
         if node not in self.view.nodes:
             raise UnreachableError(
                 f"broker {node} is not in the cluster any more", "Wait until it has registered again"
             )
-        return self._pool.get_connection(self.view.nodes[node].address, deadline)
+        return pool.get_connection(self.view.nodes[node].address, deadline)
 
     def send_request(
         self,
@@ -116,10 +121,12 @@ class Cluster:
         deadline: Deadline | None = None,
         refused: Callable[[R], RefusedError | None] | None = None,
         at_most: int = 32_767,
+        for_coordinator: bool = False,
     ) -> R:
         """Send one request and return its answer; retries errors that may pass.
 
         build: makes the request in the negotiated version, which is at most `at_most`.
+        for_coordinator: as in `connection`.
         refused: finds the error in an answer; a retriable one is retried after a metadata refresh.
         Raises DeadlineError, and any ClientError that is not retriable.
         """
@@ -127,7 +134,11 @@ class Cluster:
         retries = self.retries(f"{API_TABLE[key].name} request", deadline)
         while True:
             try:
-                answer = self._ask_once(key, build, response, node, deadline, at_most)
+                connection = self.connection(node, deadline, for_coordinator=for_coordinator)
+                version = connection.choose_version(key, at_most)
+                answer = connection.wait_for_response(
+                    connection.send_request(build(version), version, response), deadline
+                )
                 if refused is not None and (error := refused(answer)) is not None:
                     raise error
                 return answer
@@ -139,19 +150,6 @@ class Cluster:
                 retries.wait_backoff(error)
                 if node != ANY_NODE:
                     self.refresh((), deadline)
-
-    def _ask_once(
-        self,
-        key: ApiKey,
-        build: Callable[[int], Message],
-        response: type[R],
-        node: int,
-        deadline: Deadline,
-        at_most: int,
-    ) -> R:
-        connection = self.connection(node, deadline)
-        version = connection.choose_version(key, at_most)
-        return connection.wait_for_response(connection.send_request(build(version), version, response), deadline)
 
     def _may_retry(self, error: ClientError) -> bool:
         # Before the first contact a wrong address is more likely than a dead cluster: report it at once.
@@ -180,7 +178,8 @@ class Cluster:
         self.view = newer if topics is None else self.view.merge(newer)
         now = time.monotonic()
         self._asked_at.update(dict.fromkeys(newer.topics, now))
-        self._pool.keep_only([*(node.address for node in self.view.nodes.values()), *self._bootstrap])
+        for pool in (self._pool, self._coordinator_pool):
+            pool.keep_only([*(node.address for node in self.view.nodes.values()), *self._bootstrap])
         return self.view
 
     def forget_topics(self, topics: Iterable[str]) -> None:

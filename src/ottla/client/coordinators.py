@@ -39,10 +39,16 @@ class CoordinatorKind(IntEnum):
 class CoordinatorCalls:
     """Requests to the coordinators of names of one kind."""
 
-    __slots__ = ("_cluster", "_kind", "_known", "_remember")
+    __slots__ = ("_cluster", "_for_coordinator", "_kind", "_known", "_remember")
 
-    def __init__(self, cluster: Cluster, kind: CoordinatorKind, *, remember: bool = False) -> None:
-        """remember: keep the coordinators of names, and look them up only after an error."""
+    def __init__(
+        self, cluster: Cluster, kind: CoordinatorKind, *, remember: bool = False, beside_fetches: bool = False
+    ) -> None:
+        """remember: keep the coordinators of names, and look them up only after an error.
+
+        beside_fetches: use connections of their own, because fetches wait on the others.
+        """
+        self._for_coordinator = beside_fetches
         self._cluster = cluster
         self._kind = kind
         self._remember = remember
@@ -62,6 +68,7 @@ class CoordinatorCalls:
             build,
             FindCoordinatorResponse,
             deadline=deadline,
+            for_coordinator=self._for_coordinator,
             refused=lambda answer: _coordinator_refusal(answer, f"coordinator of {self._kind.noun} {name}"),
         )
         return answer.coordinators[0].node_id if answer.coordinators else answer.node_id
@@ -87,7 +94,7 @@ class CoordinatorCalls:
             try:
                 if node not in self._cluster.view.nodes:
                     self._cluster.refresh((), deadline)
-                connection = self._cluster.connection(node, deadline)
+                connection = self._cluster.connection(node, deadline, for_coordinator=self._for_coordinator)
                 version = connection.choose_version(key, at_most, at_least)
                 answer = connection.wait_for_response(
                     connection.send_request(build(version), version, response), deadline

@@ -61,6 +61,17 @@ def test_seek_goes_anywhere(consumer: Make, cluster: Cluster, topic: str) -> Non
     assert values(read(reader, 2)) == ["8", "9"]
 
 
+def test_commits_do_not_wait_behind_a_fetch(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, ["a"])
+    reader = consumer(group_id=f"{topic}-beside", fetch_max_wait_ms=25_000, default_api_timeout_ms=20_000)
+    tp = TopicPartition(topic, 0)
+    reader.assign([tp])
+    read(reader, 1)
+    reader.poll(0.2)  # the fetch behind the end stays at the broker
+    reader.commit()
+    assert reader.committed([tp]) == {tp: OffsetAndMetadata(1, 0)}
+
+
 def test_a_seek_after_a_poll_drops_what_was_read_ahead(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, [str(n) for n in range(100)])
     reader = consumer(group_id=None, max_poll_records=5)

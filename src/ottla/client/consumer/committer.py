@@ -51,7 +51,7 @@ class Committer:
         self._id = config.group_id
         self._instance = config.group_instance_id
         self._interval = config.auto_commit_interval_ms / 1000
-        self._calls = CoordinatorCalls(cluster, CoordinatorKind.GROUP)
+        self._calls = CoordinatorCalls(cluster, CoordinatorKind.GROUP, beside_fetches=True)
         self._group = group
         self._subscribed = False
         self._on_their_way = 0
