@@ -1,73 +1,82 @@
-"""The source and the exactly-once sink in a session of Spark Connect, with a server of its own."""
+"""The source, the exactly-once sink and write_batch in sessions of Spark Connect, on one server for all tests."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from ottla.spark import java_home
+from tests.spark.connect_server import ConnectServer
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-ROOT = Path(__file__).resolve().parents[2]
-PROGRAM = """
-import sys
-from pyspark.sql import SparkSession
-from ottla.spark import write_batch
-
-bootstrap, source, target, refused, checkpoint = sys.argv[1:]
-spark = SparkSession.builder.remote("local[1]").getOrCreate()
-assert type(spark).__module__.startswith("pyspark.sql.connect."), type(spark)
-options = {"kafka.bootstrap.servers": bootstrap}
-spark.sql(
-    "CREATE TEMPORARY VIEW orders USING ottla "
-    f"OPTIONS (`kafka.bootstrap.servers` '{bootstrap}', subscribe '{source}')"
-)
-print("rows", spark.sql("SELECT count(*) FROM orders").collect()[0][0])
-rows = spark.readStream.format("ottla").options(**options, subscribe=source, startingOffsets="earliest").load()
-for _ in range(2):  # the second run continues the checkpoint, and has nothing to do
-    stream = rows.select("value").writeStream.format("ottla").options(**options, topic=target, exactlyOnce="partition")
-    stream.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
-
-def publish(frame, batch_id):
-    write_batch(frame.select("value"), batch_id, {**options, "topic": refused}, sink="counts")
-
-try:
-    query = rows.writeStream.foreachBatch(publish).option("checkpointLocation", checkpoint + "2")
-    query.trigger(availableNow=True).start().awaitTermination()
-except Exception as error:
-    print("refused", error)
-spark.stop()
-"""
+VALUES = [b"%d" % number for number in range(200)]
 
 
-def run_program(*words: str) -> str:
-    """Run the program in a process of its own: a process has sessions of one kind only."""
-    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
-    environment = {
-        **os.environ, "JAVA_HOME": str(java_home()), "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path,
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words],
-        check=False, env=environment, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+@pytest.fixture(scope="module")
+def any_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    found = ConnectServer(tmp_path_factory.mktemp("connect"))
+    yield found
+    found.stop()
 
 
-def test_streams_write_exactly_once_and_write_batch_is_refused_by_name(topics: Any, tmp_path: Path) -> None:
-    source, target, refused = topics.make(2), topics.make(2), topics.make(1)
-    values = [b"%d" % number for number in range(200)]
+@pytest.fixture
+def server(any_server: ConnectServer) -> ConnectServer:
+    """The server, also after a test that killed it."""
+    any_server.start()
+    return any_server
+
+
+@pytest.fixture
+def source(topics: Any) -> str:
+    name: str = topics.make(2)
     for number in range(2):
-        topics.put(source, number, values[number::2])
-    said = run_program(topics.bootstrap, source, target, refused, str(tmp_path / "checkpoint"))
-    assert "rows 200" in said
-    assert Counter(topics.values(target)) == Counter(values)
-    assert "NoBatch" in said, said
-    assert "write_batch cannot ask a Spark Connect session" in said, said
-    assert topics.values(refused) == []
+        topics.put(name, number, VALUES[number::2])
+    return name
+
+
+def once(topics: Any, topic: str) -> bool:
+    """Whether each row is there once."""
+    return Counter(topics.values(topic)) == Counter(VALUES)
+
+
+def test_streams_write_exactly_once(server: ConnectServer, topics: Any, source: str, tmp_path: Path) -> None:
+    target = topics.make(2)
+    words = {"bootstrap": topics.bootstrap, "source": source, "target": target, "checkpoint": str(tmp_path / "c")}
+    assert server.run("read_and_stream", **words) == {"rows": 200, "failed": [None, None]}
+    assert once(topics, target)
+
+
+def test_a_worker_that_is_killed_within_a_batch_writes_nothing_twice(
+    server: ConnectServer, topics: Any, source: str, tmp_path: Path
+) -> None:
+    first, second = topics.make(2), topics.make(2)
+    (tmp_path / "between").write_text("worker")
+    words = {"bootstrap": topics.bootstrap, "source": source, "first": first, "second": second}
+    # Characters of patterns: Spark reads a path as a pattern, and writes checkpoints to it as it is.
+    killed, done = server.run("write_twice", **words, checkpoint=f"{tmp_path}/[c]*", strikes=str(tmp_path))
+    assert "Python worker exited unexpectedly" in killed, killed
+    assert done is None, done
+    assert once(topics, first)
+    assert once(topics, second)
+    none, other, *numbers = json.loads((tmp_path / "errors").read_text())
+    assert none.startswith("NoBatch: write_batch needs checkpoint=")
+    assert other.startswith(f"NoBatch: {tmp_path} is not the checkpoint of a query")
+    for number, error in zip((0, 2), numbers, strict=True):
+        assert error.startswith(f"NoBatch: write_batch was called for batch {number}, which is not running")
+
+
+def test_a_server_that_is_killed_within_a_batch_writes_nothing_twice(
+    server: ConnectServer, topics: Any, source: str, tmp_path: Path
+) -> None:
+    target = topics.make(2)
+    (tmp_path / "after").write_text("server")
+    words = {"bootstrap": topics.bootstrap, "source": source, "target": target}
+    words |= {"checkpoint": str(tmp_path / "c"), "strikes": str(tmp_path)}
+    server.run_until_killed("write_counts", **words)
+    assert len(topics.values(target)) == 100
+    server.start()
+    assert server.run("write_counts", **words) is None
+    assert once(topics, target)

@@ -12,7 +12,9 @@ from ottla.spark.sink.exactly_once import (
     ADAPTIVE,
     ADAPTIVE_STREAMS,
     MARKERS,
+    RUN,
     Marker,
+    RunningBatch,
     TaskBatch,
     already_written,
     check_rows_are_stable,
@@ -21,7 +23,7 @@ from ottla.spark.sink.exactly_once import (
 )
 from ottla.spark.sink.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
 from ottla.spark.source.source_positions import TaskPosition
-from ottla.spark.tasks import KEPT_NOTES, add_note, hold_notes, read_notes, write_note
+from ottla.spark.tasks import KEPT_NOTES, Task, add_note, hold_notes, notes_directory, read_notes, write_note
 from ottla.types import TopicPartition
 
 TURN = TaskBatch("ottla-", "3f1c", "sink", 4, 2)
@@ -75,6 +77,11 @@ def test_a_batch_write_with_a_name_is_written_as_a_whole() -> None:
         ({"offsetsInTransaction": "true", "exactlyOnce": "off"}, True, "offsetsInTransaction"),
         ({"offsetsInTransaction": "true", "jobId": "a"}, False, "offsetsInTransaction"),
         ({"sourceGroup": " "}, True, "sourceGroup"),
+        ({"runningBatch": "3f1c/run/4", "sink": "a"}, True, "runningBatch"),
+        ({"runningBatch": "3f1c/run/4"}, False, "runningBatch"),
+        ({"runningBatch": "3f1c/run/4", "sink": "a", "jobId": "a"}, False, "runningBatch"),
+        ({"runningBatch": "3f1c/run", "sink": "a"}, False, "runningBatch"),
+        ({"runningBatch": "3f/1c/run/4", "sink": "a"}, False, "runningBatch"),
     ],
 )
 def test_options_that_contradict_are_refused_by_name(options: dict[str, str], streaming: bool, name: str) -> None:
@@ -189,3 +196,24 @@ def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
 
 def test_outside_of_a_task_no_note_is_left() -> None:
     write_note(TaskPosition("c", "g", TopicPartition("t", 0), 1))
+
+
+def test_a_task_of_spark_connect_has_the_batch_from_the_options() -> None:
+    """Its own properties have none."""
+    settings = {ADAPTIVE: "false"}
+    given = sink(runningBatch="3f1c/run-1/4", sink="a", exactlyOnce="partition")
+    assert batch_scope(given) is Scope.PARTITION
+    assert given.once.running is not None
+    running = RunningBatch.parse(given.once.running)
+    assert (running, str(running)) == (RunningBatch("3f1c", "run-1", 4), "3f1c/run-1/4")
+    task = Task(0, settings.get, list).in_batch(running)
+    assert task.query_batch() == ("3f1c", 4)
+    assert (task.get(RUN), task.get(ADAPTIVE)) == ("run-1", "false")
+
+
+def test_sessions_of_spark_connect_share_the_notes() -> None:
+    shared = Path("/tmp/userFiles-1")
+    found = notes_directory(shared, "default")
+    assert found.parent == shared
+    assert notes_directory(shared / "session-1", "session-1") == notes_directory(shared / "session-2", "session-2")
+    assert notes_directory(shared / "session-1", "session-1") == found

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ottla.spark.connect_batch import find_batch, is_remote
 from ottla.spark.environment import activate_session
 from ottla.spark.errors import BadOption, NoBatch
 from ottla.spark.sink.exactly_once import BATCH, RUN
@@ -61,7 +62,13 @@ be taken for a repetition of the first, and skipped."""
 
 
 def write_batch(
-    frame: Any, batch_id: int, options: Mapping[str, str], *, sink: str, exactly_once: str = "partition"
+    frame: Any,
+    batch_id: int,
+    options: Mapping[str, str],
+    *,
+    sink: str,
+    exactly_once: str = "partition",
+    checkpoint: str | None = None,
 ) -> None:
     """Write a DataFrame within foreachBatch, exactly once.
 
@@ -73,34 +80,33 @@ def write_batch(
 
     frame, batch_id: the arguments of the foreachBatch function. options: those of the sink. sink: the name of this
     write; each write of the function needs its own, and must keep it as long as the checkpoint is used. exactly_once:
-    "partition", or "batch" for all rows or none.
+    "partition", or "batch" for all rows or none. checkpoint: the query's `checkpointLocation`, which a session of Spark
+    Connect needs, because Spark does not name the query there; not read in other sessions.
 
-    Raises BadOption, NoBatch, and Spark's error around those of `format("ottla")`.
+    Raises BadOption, NoBatch, BadCheckpoint, and Spark's error around those of `format("ottla")`.
     """
     if exactly_once not in _SCOPES:
         raise BadOption("exactlyOnce", f"must be one of {', '.join(_SCOPES)} in write_batch, not {exactly_once!r}")
-    _check_classic(frame.sparkSession)
-    _check_batch(frame, batch_id, sink)
-    activate_session(frame.sparkSession)
+    if any(name.lower() == "jobid" for name in options):
+        raise BadOption(
+            "jobId", "is for df.write: a write within foreachBatch is identified by its query, batch and sink"
+        )
+    session = frame.sparkSession
+    running = find_batch(session, checkpoint, batch_id) if is_remote(session) else None
+    run = _find_run(session, batch_id) if running is None else f"{running.query}/{running.run}"
+    _check_first(run, batch_id, sink)
+    activate_session(session)
     said = {**options, "sink": sink, "exactlyOnce": exactly_once}
+    if running is not None:
+        said["runningBatch"] = str(running)
     if exactly_once == "partition" and comes_from_stable_cache(frame):
         said.setdefault("stableRows", "true")
     frame.write.format("ottla").options(**said).mode("append").save()
 
 
-def _check_classic(session: Any) -> None:
-    """Check that the session can tell which batch Spark is running: one of Spark Connect has no SparkContext."""
-    if type(session).__module__.startswith("pyspark.sql.connect."):
-        raise NoBatch(
-            "write_batch cannot ask a Spark Connect session which batch Spark is running, so it writes nothing: write "
-            'the stream with writeStream.format("ottla"), whose exactlyOnce works there, or run the query in a classic '
-            "session, without SparkSession.builder.remote"
-        )
-
-
-def _check_batch(frame: Any, batch_id: int, sink: str) -> None:
-    """Check that Spark is running this batch, and that it is the first write with this name in it."""
-    context = frame.sparkSession.sparkContext
+def _find_run(session: Any, batch_id: int) -> str:
+    """The run of the query whose batch Spark is running. Raises NoBatch if it is not this batch."""
+    context = session.sparkContext
     running, run = context.getLocalProperty(BATCH), context.getLocalProperty(RUN)
     if running != str(batch_id) or not run:
         raise NoBatch(
@@ -108,6 +114,11 @@ def _check_batch(frame: Any, batch_id: int, sink: str) -> None:
             "function given to foreachBatch, with the number that Spark passes to it; start threads of your own within "
             "that function, as pyspark.InheritableThread, which copies Spark's properties"
         )
+    return str(run)
+
+
+def _check_first(run: str, batch_id: int, sink: str) -> None:
+    """Check that this is the first write with this name in the batch. Raises BadOption."""
     if _last.get((run, sink)) == batch_id:
         raise BadOption("sink", f"{sink!r} was written in batch {batch_id} already: each write needs its own name")
     while len(_last) >= _REMEMBERED:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from pyspark import SparkFiles, TaskContext
 
 from ottla.spark.errors import NoBatch
-from ottla.spark.sink.exactly_once import BATCH, QUERY
+from ottla.spark.sink.exactly_once import BATCH, QUERY, RunningBatch
 from ottla.spark.source.source_positions import TaskPosition
 from ottla.types import TopicPartition
 
@@ -38,6 +38,10 @@ class Task(NamedTuple):
     """What this task has read from topics so far."""
     held: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """A context in which the notes are kept, while the task writes."""
+
+    def in_batch(self, running: RunningBatch) -> Task:
+        """The same task with the properties of a batch: a task of a write under Spark Connect has none."""
+        return self._replace(get=lambda name: running.get_property(name) or self.get(name))
 
     def query_batch(self) -> tuple[str, int]:
         """The query id and the number of the batch. Raises NoBatch outside of a streaming query."""
@@ -137,5 +141,14 @@ def _notes_file(notes: Path, task: int) -> Path:
 
 
 def _notes_directory() -> Path:
-    """A directory in the one that all Python workers of an executor share, and that Spark removes at its end."""
-    return Path(SparkFiles.getRootDirectory()) / ".ottla-read-here"
+    return notes_directory(Path(SparkFiles.getRootDirectory()), os.environ.get("SPARK_JOB_ARTIFACT_UUID"))
+
+
+def notes_directory(files: Path, session: str | None) -> Path:
+    """A directory in the one that all Python workers of an executor share, and that Spark removes at its end.
+
+    files: Spark's directory of files for the worker. session: the name of the worker's session, if it has a directory.
+    """
+    # Under Spark Connect each session has a directory in the shared one. Within foreachBatch rows are read by the
+    # session of the query, and written by a clone of it.
+    return (files.parent if files.name == session else files) / ".ottla-read-here"

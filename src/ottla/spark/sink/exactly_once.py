@@ -8,6 +8,7 @@ reads the marker first, and finds that the batch is done. The steps are in `tran
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Final, NamedTuple
@@ -29,8 +30,39 @@ BATCH: Final = "streaming.sql.batchId"
 RUN: Final = "spark.jobGroup.id"
 """Spark's own names (StreamExecution, MicroBatchExecution). They are not documented, so that a missing one is an error
 and never replaced by a default."""
+_ID: Final = r"[A-Za-z0-9_.-]{1,64}"
+RUNNING: Final = rf"{_ID}/{_ID}/\d{{1,18}}"
+"""The text of a RunningBatch, as a regular expression."""
 ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 ADAPTIVE_STREAMS: Final = "spark.sql.adaptive.streaming.stateless.enabled"
+
+
+class RunningBatch(NamedTuple):
+    """The batch in which rows are written, where Spark does not name it to tasks: `write_batch` passes it on."""
+
+    query: str
+    """The query's id, which is in its checkpoint."""
+    run: str
+    """One run of the query."""
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.query}/{self.run}/{self.batch}"
+
+    @staticmethod
+    def is_name(text: str) -> bool:
+        """Whether a text can be the id of a query or a run."""
+        return re.fullmatch(_ID, text) is not None
+
+    @classmethod
+    def parse(cls, text: str) -> RunningBatch:
+        """The batch of a text that matches RUNNING."""
+        query, run, batch = text.split("/")
+        return cls(query, run, int(batch))
+
+    def get_property(self, name: str) -> str | None:
+        """The property of a task that Spark sets in its own sinks."""
+        return {QUERY: self.query, RUN: self.run, BATCH: str(self.batch)}.get(name)
 
 
 class TaskBatch(NamedTuple):

@@ -18,7 +18,7 @@ from ottla.config.options import BOOLEAN, INT_MAX, INTEGER, TEXT, Bounds, Option
 from ottla.spark.errors import BadOption, BadRows
 from ottla.spark.kafka_keys import sink_config
 from ottla.spark.option_values import ParsedOptions
-from ottla.spark.sink.exactly_once import MARKERS
+from ottla.spark.sink.exactly_once import MARKERS, RUNNING
 
 PREFIX: Final = "ottla-"
 DEFAULT_SINK: Final = "sink"
@@ -77,6 +77,14 @@ class ExactlyOnceOptions:
         None,
         "The name under which a `df.write` is done once, however often it is run: at most 200 characters without "
         "spaces.",
+        scope="df.write",
+    )
+    running: str | None = option(
+        "runningBatch",
+        TEXT,
+        None,
+        "Set by `write_batch` in a session of Spark Connect, where Spark does not name the batch to tasks: the ids of "
+        "the query and of its run, and the number of the batch, with `/` between them.",
         scope="df.write",
     )
     timeout_ms: int = option(
@@ -198,6 +206,7 @@ def _exactly_once_options(given: ParsedOptions) -> ExactlyOnceOptions:
         "sink": r"[A-Za-z0-9._]+",
         "outputId": r"[A-Za-z0-9._]+",
         "jobId": r"\S+",
+        "runningBatch": RUNNING,
     }
     for name, pattern in patterns.items():
         _check_name(given, name, pattern)
@@ -209,7 +218,9 @@ def _exactly_once_options(given: ParsedOptions) -> ExactlyOnceOptions:
 def _check_name(given: ParsedOptions, option: str, pattern: str) -> None:
     text = given.text(option)
     if text is not None and (len(text) > _LONGEST_NAME or not re.fullmatch(pattern, text)):
-        allowed = {r".*": "text", r"\S+": "text without spaces"}.get(pattern, "letters, digits, '.' and '_'")
+        allowed = {r".*": "text", r"\S+": "text without spaces", RUNNING: "query/run/batch"}.get(
+            pattern, "letters, digits, '.' and '_'"
+        )
         raise BadOption(option, f"must be {allowed}, of at most {_LONGEST_NAME} characters, not {text[:50]!r}")
 
 
@@ -220,6 +231,8 @@ def stream_scope(options: SinkOptions) -> Scope | None:
         raise BadOption("outputId", "needs exactly once, and exactlyOnce=off writes at least once")
     if once.job is not None:
         raise BadOption("jobId", "is for df.write: a streaming query is identified by its checkpoint")
+    if once.running is not None:
+        raise BadOption("runningBatch", "is for write_batch: Spark names the batch of a streaming query")
     if once.mode == "off":
         if once.offsets == "true":
             raise BadOption("offsetsInTransaction", "needs a transaction, and exactlyOnce=off has none")
@@ -239,6 +252,8 @@ def batch_scope(options: SinkOptions) -> Scope | None:
         raise BadOption(
             "offsetsInTransaction", "is for writeStream: df.write need not write all rows of a batch of the source"
         )
+    if once.running is not None and (once.job is not None or once.sink is None):
+        raise BadOption("runningBatch", "is set by write_batch, with a name for the write: do not set it yourself")
     if once.job is None and once.mode == "auto":
         if once.sink is not None:
             raise BadOption("sink", "has no effect without jobId or exactlyOnce: set jobId, or use write_batch")

@@ -24,7 +24,15 @@ from ottla.spark.connection_cache import cached_connections
 from ottla.spark.errors import ChangedUnit, UnstableRows
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.batch_decision import Batch, abort_batch, abort_parts, commit_batch, parts_base
-from ottla.spark.sink.exactly_once import RUN, Marker, TaskBatch, check_rows_are_stable, is_adaptive_off, parts_of
+from ottla.spark.sink.exactly_once import (
+    RUN,
+    Marker,
+    RunningBatch,
+    TaskBatch,
+    check_rows_are_stable,
+    is_adaptive_off,
+    parts_of,
+)
 from ottla.spark.sink.output_owner import claim_output
 from ottla.spark.sink.part_ids import take_part_id
 from ottla.spark.sink.scope_choice import Choice, choose_scope, refuse_late_ranges
@@ -64,13 +72,18 @@ class _Writer:
         """Write the rows of a task. Raises the errors of `errors` and of the client; Spark then runs the task again."""
         if self._scope is None:
             return Written(write_batches(self._options, iterator))
-        task = this_task()
+        task = self._find_task()
         turn = self._task_batch(task)
         with cached_connections(self._options.client) as links, task.held():
             once = self._options.once
             if once.output is not None:
                 claim_output(links, f"{once.prefix}{once.output}-owner", turn.query, once.timeout_ms)
             return self._write_transactional(links, task, turn, iterator)
+
+    def _find_task(self) -> Task:
+        """The running task, with the batch that `write_batch` names where Spark does not."""
+        task, running = this_task(), self._options.once.running
+        return task if running is None else task.in_batch(RunningBatch.parse(running))
 
     def _make_calls(self, links: ConnectionCache, turn: TaskBatch, sources: Positions) -> BatchCalls:  # noqa: ARG002 - for tests
         once = self._options.once
