@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from ottla.client.positions import OffsetAndMetadata
+from ottla.spark import write_batch
+from ottla.spark.connect_batch import parse_query
 from ottla.spark.errors import BadCheckpoint, BadOption, StaleDriver, UnstableRows
 from ottla.spark.sink.exactly_once import (
     ADAPTIVE,
@@ -217,3 +219,15 @@ def test_sessions_of_spark_connect_share_the_notes() -> None:
     assert found.parent == shared
     assert notes_directory(shared / "session-1", "session-1") == notes_directory(shared / "session-2", "session-2")
     assert notes_directory(shared / "session-1", "session-1") == found
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"id":3}', '{"id":"a/b"}', '{"id":""}', '{"id":"3f1c'])
+def test_an_id_of_a_query_is_a_word_in_the_metadata_of_its_checkpoint(text: str) -> None:
+    assert parse_query('{"id":"18705c8e-2dba-4e50-8a2a-77e19bb911d3"}') == "18705c8e-2dba-4e50-8a2a-77e19bb911d3"
+    assert parse_query(text) is None
+
+
+def test_a_write_within_foreach_batch_is_no_job() -> None:
+    """Each batch after the first would be taken for a repetition of it."""
+    with pytest.raises(BadOption, match=r"Option jobId is for df\.write"):
+        write_batch(None, 0, {"jobid": "a"}, sink="a")

@@ -64,13 +64,19 @@ def _read_query(session: Any, root: str) -> str:
             "the checkpointLocation of this query. Nothing was written"
         )
     row = _open(session, file).selectExpr(f"substring(value, 1, {_LONGEST}) AS value").head()
-    try:
-        found = json.loads(row["value"])["id"]
-    except (KeyError, TypeError, ValueError):
-        found = None
-    if not isinstance(found, str) or not RunningBatch.is_name(found):
-        raise BadCheckpoint(f"{file} has no id of a query: it is not as Spark writes it")
+    found = parse_query("" if row is None else row["value"])
+    if found is None:
+        raise BadCheckpoint(f"{file} has no id of a query: it is not as Spark writes it. Nothing was written")
     return found
+
+
+def parse_query(text: str) -> str | None:
+    """The id in the text of `metadata`; None if there is none."""
+    try:
+        found = json.loads(text)["id"]
+    except (KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, str) and RunningBatch.is_name(found) else None
 
 
 def _exists(session: Any, file: str) -> bool:
