@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import Row
 
 from ottla.pipeline.pipeline import Line
 from ottla.pipeline.progress import METRICS, Counter, StepProgress
@@ -49,6 +50,20 @@ def test_documents_are_counted_once_and_idle_ones_not_at_all() -> None:
 def test_a_batch_that_only_writes_is_counted() -> None:
     """A window that is closed by the time alone."""
     assert counter().add_documents([document(3, 0, good=4)]).rows_out == 4
+
+
+def test_documents_of_spark_connect_are_counted_as_those_of_other_sessions() -> None:
+    """As Spark 4.3 gives them: figures of the batch only at its sources, and a row as values and schema."""
+    wanted = document(0, 5, 3, 1, 1, a=(5, 9))
+    row = wanted["observedMetrics"][METRICS]
+    schema = {"type": "struct", "fields": [{"name": name, "type": "long"} for name in row]}
+    rate = wanted["processedRowsPerSecond"]
+    sources = [{**each, "numInputRows": 5, "processedRowsPerSecond": rate} for each in wanted["sources"]]
+    for remote in ({"values": [*row.values()], "schema": schema}, Row(values=[*row.values()], schema=schema)):
+        found = {**wanted, "numInputRows": None, "processedRowsPerSecond": None, "sources": sources}
+        found["observedMetrics"] = {METRICS: remote}
+        assert counter().add_documents([found]) == counter().add_documents([wanted])
+    assert counter().add_documents([{**wanted, "observedMetrics": {METRICS: Row(**row)}}]).rows_out == 3
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.integers(0, 9)), max_size=20))

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
+from ottla.pipeline import Pipeline, map_rows
 from ottla.spark import write_batch
 
 SLOW = "Python worker failed to connect back"
@@ -105,8 +106,37 @@ def write_counts(spark: Any, bootstrap: str, source: str, target: str, checkpoin
     return run_query(counts.writeStream.outputMode("update").foreachBatch(publish), checkpoint)
 
 
+def run_pipeline(spark: Any, bootstrap: str, source: str, target: str, checkpoint: str) -> object:
+    """A pipeline of a step of rows and two of DataFrames: its plan, its figures, and the plan over its checkpoint."""
+    pipeline = Pipeline("shop", bootstrap)
+
+    @pipeline.step(source, to=target, dead=f"{target}.dead", name="rows")
+    @map_rows
+    def double(row: Any) -> bytes:
+        return b"%d" % (2 * int(row.value))
+
+    @pipeline.step(target, to=f"{target}.large", name="large")
+    def select_large(rows: Any) -> Any:
+        return rows.where("CAST(CAST(value AS STRING) AS INT) >= 200")
+
+    @pipeline.step(target, to=f"{target}.counts", name="counts", output_mode="complete")
+    def count_digits(rows: Any) -> Any:
+        counts = rows.groupBy(functions.length("value").cast("string").alias("key")).count()
+        return counts.selectExpr("key", "CAST(count AS STRING) AS value")
+
+    pipeline.make_topics()
+    plan = pipeline.plan(spark)
+    figures = pipeline.run(checkpoint, spark=spark, progress=False)
+    changes = pipeline.plan(spark, checkpoint).checkpoint
+    return {
+        "scopes": [(each.scope, each.offsets) for each in plan.steps],
+        "figures": [(each.step, each.rows_in, each.rows_out, each.dead, each.lag) for each in figures],
+        "effects": [each.effect for each in changes],
+    }
+
+
 PROGRAMS: dict[str, Callable[..., object]] = {
-    each.__name__: each for each in (read_and_stream, write_twice, write_counts)
+    each.__name__: each for each in (read_and_stream, write_twice, write_counts, run_pipeline)
 }
 
 

@@ -68,6 +68,20 @@ def test_a_worker_that_is_killed_within_a_batch_writes_nothing_twice(
         assert error.startswith(f"NoBatch: write_batch was called for batch {number}, which is not running")
 
 
+def test_a_pipeline_shows_its_plan_and_its_progress(
+    server: ConnectServer, topics: Any, source: str, tmp_path: Path
+) -> None:
+    target = f"{source}-doubled"
+    topics.put(source, 0, [b"not a number"])
+    words = {"bootstrap": topics.bootstrap, "source": source, "target": target, "checkpoint": str(tmp_path / "c")}
+    found = server.run("run_pipeline", **words)
+    assert found["scopes"] == [["partition", True], ["partition", True], ["batch", False]]
+    assert found["figures"] == [["rows", 201, 200, 1, 0], ["large", 200, 100, 0, 0], ["counts", 200, 3, 0, 0]]
+    assert found["effects"] == ["continues"] * 3
+    assert Counter(topics.values(target)) == Counter(b"%d" % (2 * int(value)) for value in VALUES)
+    assert sorted(topics.values(f"{target}.counts")) == [b"150", b"45", b"5"]
+
+
 def test_a_server_that_is_killed_within_a_batch_writes_nothing_twice(
     server: ConnectServer, topics: Any, source: str, tmp_path: Path
 ) -> None:

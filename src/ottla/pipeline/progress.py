@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ottla.spark.metrics import behind_by_partition
+from ottla.spark.monitoring.progress_counts import input_rows, observed_counts, processed_rows_per_second
 from ottla.spark.monitoring.query_figures import COUNTED, METRICS
 
 
@@ -63,14 +64,14 @@ class Counter:
         for document in documents:
             # Spark repeats a batch's document, and reports an idle trigger under the number of the next batch: only a
             # higher number with rows or counts is a new batch.
-            counted = (document.get("observedMetrics") or {}).get(METRICS) or {}
-            figures = {name: _metric_value(counted, name) for name in COUNTED}
-            if document["batchId"] > self._last and (document.get("numInputRows") or any(figures.values())):
+            counted, rows = observed_counts(document, METRICS), input_rows(document)
+            figures = {name: counted.get(name, 0) for name in COUNTED}
+            if document["batchId"] > self._last and (rows or any(figures.values())):
                 self._last = document["batchId"]
                 self._sum = self._sum._replace(
                     batches=self._sum.batches + 1,
-                    rows_in=self._sum.rows_in + document["numInputRows"],
-                    rows_per_s=float(document.get("processedRowsPerSecond") or 0.0),
+                    rows_in=self._sum.rows_in + rows,
+                    rows_per_s=processed_rows_per_second(document),
                     rows_out=self._sum.rows_out + figures["rows_out"],
                     retries=self._sum.retries + figures["retries"],
                     dead=self._sum.dead + figures["dead"],
@@ -85,8 +86,3 @@ class Counter:
         lag = sum(size for where, size in behind if where.topic in self._sources)
         waiting = sum(size for where, size in behind if where.topic in self._retries)
         return self._sum._replace(lag=lag, waiting=waiting)
-
-
-def _metric_value(counted: Any, name: str) -> int:
-    value = counted.get(name) if isinstance(counted, Mapping) else getattr(counted, name, None)
-    return int(value or 0)

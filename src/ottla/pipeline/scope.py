@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from ottla.pipeline.plan_tree import PlanNode, plan_of
+
 NARROW: Final = frozenset(
     {
         "CollectMetrics",
@@ -66,10 +68,10 @@ def unit_text(mode: str, offsets: bool) -> str:
 
 def scope_of(frame: Any) -> Scope:
     """Choose the unit from the plan of a streaming DataFrame."""
-    if getattr(frame, "_jdf", None) is None:
-        return Scope("batch", "a Spark Connect session does not show the plan")
-    # The analyzed plan: Spark makes the physical plan of a streaming query only when it runs a batch.
-    wide = sorted(set(_plan_nodes(frame._jdf.queryExecution().analyzed())) - NARROW)
+    plan = plan_of(frame)
+    if plan is None:
+        return Scope("batch", "the Spark Connect session does not show the plan in a known form")
+    wide = sorted({node.name for node in plan.all_nodes()} - NARROW)
     if wide:
         return Scope("batch", f"rows change tasks: {', '.join(wide)}")
     return Scope("partition", "rows stay in the task that read them")
@@ -95,13 +97,6 @@ def with_offsets(scope: Scope, wanted: str, *, stays: bool, has_source: bool, op
     return scope._replace(offsets=not split, because=f"{split[0]} splits partitions" if split else "")
 
 
-def _plan_nodes(plan: Any) -> Iterator[str]:
-    yield str(plan.nodeName())
-    children = plan.children()
-    for number in range(children.size()):
-        yield from _plan_nodes(children.apply(number))
-
-
 STATEFUL: Final[Mapping[str, str]] = MappingProxyType(
     {
         "Aggregate": "Aggregate",
@@ -117,19 +112,19 @@ STATEFUL: Final[Mapping[str, str]] = MappingProxyType(
 
 def stateful_nodes(frame: Any) -> tuple[str, ...] | None:
     """The nodes of a streaming DataFrame's plan that keep state; None if the plan is not seen, or has others."""
-    if getattr(frame, "_jdf", None) is None:
+    plan = plan_of(frame)
+    if plan is None:
         return None
-    nodes = list(_streaming_nodes(frame._jdf.queryExecution().analyzed()))
+    nodes = list(_streaming_nodes(plan))
     if any("WithState" in name for name in nodes):
         return None
     return tuple(STATEFUL[name] for name in nodes if name in STATEFUL)
 
 
-def _streaming_nodes(plan: Any) -> Iterator[str]:
+def _streaming_nodes(plan: PlanNode) -> Iterator[str]:
     """The names of nodes of a stream; of joins those whose two sides are streams."""
-    children = [plan.children().apply(number) for number in range(plan.children().size())]
-    streams = [each for each in children if each.isStreaming()]
-    if streams and (len(streams) > 1 or str(plan.nodeName()) != "Join"):
-        yield str(plan.nodeName())
+    streams = [each for each in plan.children if each.streams]
+    if streams and (len(streams) > 1 or plan.name != "Join"):
+        yield plan.name
     for each in streams:
         yield from _streaming_nodes(each)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from ottla.metrics import Histogram, Labels, Registry
 from ottla.spark.errors import BadCheckpoint
 from ottla.spark.metrics import behind_by_partition
+from ottla.spark.monitoring.progress_counts import input_rows, observed_counts
 
 METRICS: Final = "ottla"
 """The name of the metrics that a query of a pipeline's step observes."""
@@ -69,12 +70,12 @@ class QueryFigures:
         self._last_batch = document["batchId"]
         self.last_batch_s = now_s
         self.batches += 1
-        self.rows += document.get("numInputRows") or 0
+        self.rows += input_rows(document)
         self.seconds.observe((duration.get("triggerExecution") or duration["addBatch"]) / 1000)
         self.late_rows += sum(each.get("numRowsDroppedByWatermark") or 0 for each in document.get("stateOperators", ()))
-        counted = (document.get("observedMetrics") or {}).get(METRICS) or {}
+        counted = observed_counts(document, METRICS)
         for name in COUNTED:
-            self.counts[name] += int(counted.get(name) or 0)
+            self.counts[name] += counted.get(name, 0)
 
     def _read_present(self, document: Mapping[str, Any]) -> None:
         """Take over figures that are not added up."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.spark.errors import BadCheckpoint
 from ottla.spark.monitoring.listener import Attached
+from ottla.spark.monitoring.progress_counts import input_rows
 from ottla.spark.offsets import from_json
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _attributes_of(document: Mapping[str, Any], topics: list[str]) -> Iterator[t
         yield "messaging.destination.name", topics[0]
     elif topics:
         yield "spark.batch.topics", topics[:MAX_TOPICS]
-    yield "messaging.batch.message_count", int(document.get("numInputRows") or 0)
+    yield "messaging.batch.message_count", input_rows(document)
     yield "spark.query.name", document.get("name") or document["id"]
     yield "spark.query.id", document["id"]
     yield "spark.query.run_id", document["runId"]
