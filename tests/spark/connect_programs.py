@@ -16,7 +16,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession, functions
 
-from ottla.pipeline import Pipeline, map_rows
+from ottla.pipeline import Pipeline, StepFailed, map_rows
 from ottla.spark import write_batch
 
 SLOW = "Python worker failed to connect back"
@@ -129,10 +129,26 @@ def run_pipeline(spark: Any, bootstrap: str, source: str, target: str, checkpoin
     figures = pipeline.run(checkpoint, spark=spark, progress=False)
     changes = pipeline.plan(spark, checkpoint).checkpoint
     return {
+        "failed": fail_step(Pipeline("broken", bootstrap), spark, source, checkpoint),
         "scopes": [(each.scope, each.offsets) for each in plan.steps],
         "figures": [(each.step, each.rows_in, each.rows_out, each.dead, each.lag) for each in figures],
         "effects": [each.effect for each in changes],
     }
+
+
+def fail_step(pipeline: Pipeline, spark: Any, source: str, checkpoint: str) -> str | None:
+    """Run a step whose function fails, without dead letters; the error."""
+
+    @pipeline.step(source, to=f"{source}.broken", name="broken")
+    @map_rows
+    def refuse(row: Any) -> bytes:
+        raise ValueError(f"no price in {bytes(row.value)!r}")
+
+    try:
+        pipeline.run(checkpoint, spark=spark, progress=False)
+    except StepFailed as error:
+        return str(error)
+    return None
 
 
 PROGRAMS: dict[str, Callable[..., object]] = {

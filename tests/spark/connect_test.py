@@ -77,6 +77,8 @@ def test_a_pipeline_shows_its_plan_and_its_progress(
     found = server.run("run_pipeline", **words)
     assert found["scopes"] == [["partition", True], ["partition", True], ["batch", False]]
     assert found["figures"] == [["rows", 201, 200, 1, 0], ["large", 200, 100, 0, 0], ["counts", 200, 3, 0, 0]]
+    assert "broken" in found["failed"]
+    assert "ValueError: no price in b'" in found["failed"]
     assert found["effects"] == ["continues"] * 3
     assert Counter(topics.values(target)) == Counter(b"%d" % (2 * int(value)) for value in VALUES)
     assert sorted(topics.values(f"{target}.counts")) == [b"150", b"45", b"5"]
