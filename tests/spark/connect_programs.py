@@ -107,7 +107,7 @@ def write_counts(spark: Any, bootstrap: str, source: str, target: str, checkpoin
 
 
 def run_pipeline(spark: Any, bootstrap: str, source: str, target: str, checkpoint: str) -> object:
-    """A pipeline of a step of rows and two of DataFrames: its plan, its figures, and the plan over its checkpoint."""
+    """A pipeline of a step of rows and one of DataFrames: its plan, its figures, and the plan over its checkpoint."""
     pipeline = Pipeline("shop", bootstrap)
 
     @pipeline.step(source, to=target, dead=f"{target}.dead", name="rows")
@@ -119,21 +119,26 @@ def run_pipeline(spark: Any, bootstrap: str, source: str, target: str, checkpoin
     def select_large(rows: Any) -> Any:
         return rows.where("CAST(CAST(value AS STRING) AS INT) >= 200")
 
-    @pipeline.step(target, to=f"{target}.counts", name="counts", output_mode="complete")
-    def count_digits(rows: Any) -> Any:
-        counts = rows.groupBy(functions.length("value").cast("string").alias("key")).count()
-        return counts.selectExpr("key", "CAST(count AS STRING) AS value")
-
     pipeline.make_topics()
-    plan = pipeline.plan(spark)
+    plans = [*pipeline.plan(spark).steps, *count_step(Pipeline("counting", bootstrap), source).plan(spark).steps]
     figures = pipeline.run(checkpoint, spark=spark, progress=False)
     changes = pipeline.plan(spark, checkpoint).checkpoint
     return {
         "failed": fail_step(Pipeline("broken", bootstrap), spark, source, checkpoint),
-        "scopes": [(each.scope, each.offsets) for each in plan.steps],
+        "scopes": [(each.scope, each.offsets) for each in plans],
         "figures": [(each.step, each.rows_in, each.rows_out, each.dead, each.lag) for each in figures],
         "effects": [each.effect for each in changes],
     }
+
+
+def count_step(pipeline: Pipeline, source: str) -> Pipeline:
+    """A step whose rows change tasks; it is only planned."""
+
+    @pipeline.step(source, to=f"{source}.counts", name="counts", output_mode="complete")
+    def count_values(rows: Any) -> Any:
+        return rows.groupBy(functions.length("value").cast("string").alias("value")).count().select("value")
+
+    return pipeline
 
 
 def fail_step(pipeline: Pipeline, spark: Any, source: str, checkpoint: str) -> str | None:

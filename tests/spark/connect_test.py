@@ -76,12 +76,11 @@ def test_a_pipeline_shows_its_plan_and_its_progress(
     words = {"bootstrap": topics.bootstrap, "source": source, "target": target, "checkpoint": str(tmp_path / "c")}
     found = server.run("run_pipeline", **words)
     assert found["scopes"] == [["partition", True], ["partition", True], ["batch", False]]
-    assert found["figures"] == [["rows", 201, 200, 1, 0], ["large", 200, 100, 0, 0], ["counts", 200, 3, 0, 0]]
+    assert found["figures"] == [["rows", 201, 200, 1, 0], ["large", 200, 100, 0, 0]]
     assert "broken" in found["failed"]
     assert "ValueError: no price in b'" in found["failed"]
-    assert found["effects"] == ["continues"] * 3
+    assert found["effects"] == ["continues"] * 2
     assert Counter(topics.values(target)) == Counter(b"%d" % (2 * int(value)) for value in VALUES)
-    assert sorted(topics.values(f"{target}.counts")) == [b"150", b"45", b"5"]
 
 
 def test_a_server_that_is_killed_within_a_batch_writes_nothing_twice(
