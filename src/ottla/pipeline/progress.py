@@ -64,8 +64,7 @@ class Counter:
         for document in documents:
             # Spark repeats a batch's document, and reports an idle trigger under the number of the next batch: only a
             # higher number with rows or counts is a new batch.
-            counted, rows = observed_counts(document, METRICS), input_rows(document)
-            figures = {name: counted.get(name, 0) for name in COUNTED}
+            figures, rows = observed_counts(document, METRICS, COUNTED), input_rows(document)
             if document["batchId"] > self._last and (rows or any(figures.values())):
                 self._last = document["batchId"]
                 self._sum = self._sum._replace(

@@ -5,7 +5,7 @@ Zone: pure. Spark's documents in, figures out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -19,18 +19,14 @@ def processed_rows_per_second(document: Mapping[str, Any]) -> float:
     return float(_total(document, "processedRowsPerSecond"))
 
 
-def observed_counts(document: Mapping[str, Any], metrics: str) -> dict[str, int]:
-    """The metrics that a query observes under a name (`DataFrame.observe`), which are whole numbers."""
-    found = (document.get("observedMetrics") or {}).get(metrics)
-    if found is None:
-        return {}
+def observed_counts(document: Mapping[str, Any], metrics: str, names: Iterable[str]) -> dict[str, int]:
+    """Whole numbers that a query observes (`DataFrame.observe`): `names` under the name `metrics`; 0 if not there."""
+    found = (document.get("observedMetrics") or {}).get(metrics) or {}
     # Spark Connect 4.3 gives the row as its values and its schema.
     schema, values = _field(found, "schema"), _field(found, "values")
     if isinstance(schema, Mapping) and isinstance(values, list):
-        names = [str(each["name"]) for each in schema["fields"]]
-        return {name: int(value or 0) for name, value in zip(names, values, strict=True)}
-    fields = found if isinstance(found, Mapping) else found.asDict()
-    return {name: int(value or 0) for name, value in fields.items()}
+        found = dict(zip((each["name"] for each in schema["fields"]), values, strict=True))
+    return {name: int(_field(found, name) or 0) for name in names}
 
 
 def _total(document: Mapping[str, Any], name: str) -> float:

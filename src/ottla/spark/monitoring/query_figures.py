@@ -73,9 +73,8 @@ class QueryFigures:
         self.rows += input_rows(document)
         self.seconds.observe((duration.get("triggerExecution") or duration["addBatch"]) / 1000)
         self.late_rows += sum(each.get("numRowsDroppedByWatermark") or 0 for each in document.get("stateOperators", ()))
-        counted = observed_counts(document, METRICS)
-        for name in COUNTED:
-            self.counts[name] += counted.get(name, 0)
+        for name, count in observed_counts(document, METRICS, COUNTED).items():
+            self.counts[name] += count
 
     def _read_present(self, document: Mapping[str, Any]) -> None:
         """Take over figures that are not added up."""
