@@ -20,8 +20,10 @@ from ottla.spark.sink.batch_decision import (
     abort_parts,
     commit_batch,
     finish_batch,
+    list_files,
     list_name,
     list_parts,
+    parse_files,
     parse_parts,
     parts_base,
 )
@@ -392,3 +394,19 @@ def test_a_marker_names_the_number_of_its_lists() -> None:
     assert parse_marker(found, TURN.name) == Marker("3f1c", 0, 7, None, 3)
     with pytest.raises(BadCheckpoint):
         parse_marker(found._replace(metadata=found.metadata.replace('"l":3', '"l":501')), TURN.name)
+
+
+def test_the_files_of_a_batch_are_named_by_positions() -> None:
+    files = tuple(f"data/day=2026-01-31/{number:05}-\u00fc.parquet" for number in range(300))
+    batch = Batch(replace_batch(7), 0, (), files)
+    lists = list_files(batch)
+    assert len(lists) > 1
+    assert all(len(each.metadata.encode()) < 4096 for each in lists)
+    marker = parse_marker(marker_position(batch.turn, 0, files=len(lists)), "name")
+    assert marker is not None
+    assert (marker.files, parse_files(batch.turn, marker, lists)) == (len(lists), list(files))
+    for damaged in ([None], [lists[0]._replace(offset=7)], [lists[0]._replace(metadata="[")]):
+        with pytest.raises(BadCheckpoint, match="the list of the files of batch 7"):
+            parse_files(batch.turn, marker, damaged)
+    with pytest.raises(TooManyTasks, match="1 files, more than a decision can name"):
+        list_files(batch._replace(files=("x" * 4000,)))

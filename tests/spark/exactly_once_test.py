@@ -117,6 +117,7 @@ def test_a_marker_names_the_written_batch() -> None:
         OffsetAndMetadata(5, -1, '{"q":"3f1c"}'),
         OffsetAndMetadata(6, -1, '{"q":"3f1c","b":4,"n":17,"v":1}'),
         OffsetAndMetadata(5, -1, '{"q":"3f1c","b":4,"n":17,"v":2}'),
+        OffsetAndMetadata(5, -1, '{"q":"3f1c","b":4,"n":17,"v":1,"f":501}'),
     ],
 )
 def test_a_position_of_another_program_is_not_a_marker(found: OffsetAndMetadata) -> None:

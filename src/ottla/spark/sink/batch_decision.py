@@ -11,6 +11,8 @@ the list is durable: the driver ends the parts, or after its death the next atte
    in it shows, or its timeout has passed: then rows are missing, and the batch is reported, at each start.
 3. Transactions of attempts that lost are listed before the decision, and fenced after it. Only the present driver gets
    a decision committed, so those are of this batch or an earlier one, and no later driver needs them.
+4. Files of a table that belong to the batch are named in the decision as well. So they are those of the attempt whose
+   rows are in the topics, and any driver can commit them to the table after it.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ class Batch(NamedTuple):
     """Of partition 0."""
     rows: int
     parts: tuple[Part, ...]
+    files: tuple[str, ...] = ()
+    """Of a table: they become a part of it after the decision."""
 
 
 class BatchBroker(Protocol):
@@ -96,9 +100,11 @@ def commit_batch(
 
     Raises ExpiredTransaction before anything is committed; Fenced, IncompleteBatch and the client's errors.
     """
-    # One transaction, or none: it needs no list.
+    # One transaction, or none: it needs no list of parts.
     if not batch.parts:
-        if is_open:
+        if batch.files:
+            broker.send_decision(decider, batch, [])
+        if is_open or batch.files:
             broker.commit_decider(decider)
         return
     base = parts_base(batch.turn)
@@ -156,22 +162,39 @@ def list_name(turn: TaskBatch, number: int) -> str:
     return f"{turn.prefix}{turn.query}-{turn.sink}-parts.{number}"
 
 
+def file_list_name(turn: TaskBatch, number: int) -> str:
+    """The group of a list of files."""
+    return f"{turn.prefix}{turn.query}-{turn.sink}-files.{number}"
+
+
 def list_parts(batch: Batch) -> list[OffsetAndMetadata]:
     """The parts of a batch as positions, each with as many as fit. Raises TooManyTasks."""
-    base, lists, size = parts_base(batch.turn), list[list[str]](), _LONGEST
-    for part in batch.parts:
-        said = json.dumps([part.name.removeprefix(base), *part._replace(name="")[2:], part.partition])
+    base = parts_base(batch.turn)
+    said = [
+        json.dumps([part.name.removeprefix(base), *part._replace(name="")[2:], part.partition]) for part in batch.parts
+    ]
+    return _pack_lists(batch.turn, said, "tasks with rows")
+
+
+def list_files(batch: Batch) -> list[OffsetAndMetadata]:
+    """The files of a batch as positions, each with as many as fit. Raises TooManyTasks."""
+    return _pack_lists(batch.turn, [json.dumps(each) for each in batch.files], "files")
+
+
+def _pack_lists(turn: TaskBatch, entries: Sequence[str], kind: str) -> list[OffsetAndMetadata]:
+    lists, size = list[list[str]](), _LONGEST
+    for said in entries:
         size += len(said) + 1
         if size > _LONGEST:
             lists.append([])
             size = len(said) + 2
         lists[-1].append(said)
-    if len(lists) > MOST_LISTS:
+    if len(lists) > MOST_LISTS or any(len(said) > _LONGEST for said in entries):
         raise TooManyTasks(
-            f"{_named(batch.turn)} has {len(batch.parts)} tasks with rows, more than a decision can name: write with "
-            "fewer partitions (coalesce). Nothing was written"
+            f"{_named(turn)} has {len(entries)} {kind}, more than a decision can name: write with fewer partitions "
+            "(coalesce). Nothing was written"
         )
-    return [OffsetAndMetadata(batch.turn.batch + 1, -1, f"[{','.join(some)}]") for some in lists]
+    return [OffsetAndMetadata(turn.batch + 1, -1, f"[{','.join(some)}]") for some in lists]
 
 
 def parse_parts(turn: TaskBatch, marker: Marker, lists: Iterable[OffsetAndMetadata | None]) -> Batch:
@@ -191,6 +214,23 @@ def parse_parts(turn: TaskBatch, marker: Marker, lists: Iterable[OffsetAndMetada
                 "to write it again, rows perhaps twice, run it with exactlyOnce=off"
             ) from None
     return Batch(turn, marker.rows, tuple(parts))
+
+
+def parse_files(turn: TaskBatch, marker: Marker, lists: Iterable[OffsetAndMetadata | None]) -> list[str]:
+    """The files that a marker and its lists name. Raises BadCheckpoint."""
+    files = list[str]()
+    for found in lists:
+        try:
+            if found is None or found.offset != marker.batch + 1:
+                raise ValueError
+            files += [str(each) for each in json.loads(found.metadata)]
+        except (ValueError, TypeError):
+            raise BadCheckpoint(
+                f"the list of the files of {_named(turn)} is damaged or missing: {found}. No other program may commit "
+                f"positions of the groups {file_list_name(turn, 0)} and following. Rows of the batch are missing in "
+                "the table; start the step with another name to write all rows again, into a new table"
+            ) from None
+    return files
 
 
 def _named(turn: TaskBatch) -> str:

@@ -94,12 +94,17 @@ class Marker(NamedTuple):
     """The ranges that the rows were read from (`parts_of`); None when they are not known."""
     lists: int = 0
     """How many positions name the transactions of the other tasks (`batch_decision`); of a whole batch."""
+    files: int = 0
+    """How many positions name the files of a table that belong to the batch."""
 
 
-def marker_position(turn: TaskBatch, rows: int, parts: str | None = None, lists: int = 0) -> OffsetAndMetadata:
+def marker_position(
+    turn: TaskBatch, rows: int, parts: str | None = None, lists: int = 0, files: int = 0
+) -> OffsetAndMetadata:
     """The marker to commit with the rows of this task."""
     said = {"q": turn.query, "b": turn.batch, "n": rows, "v": _VERSION, **({} if parts is None else {"p": parts})}
     said |= {"l": lists} if lists else {}
+    said |= {"f": files} if files else {}
     return OffsetAndMetadata(turn.batch + 1, -1, json.dumps(said, separators=(",", ":")))
 
 
@@ -115,8 +120,10 @@ def parse_marker(found: OffsetAndMetadata | None, name: str) -> Marker | None:
         return None
     try:
         said = json.loads(found.metadata)
-        marker = Marker(str(said["q"]), int(said["b"]), int(said["n"]), said.get("p"), int(said.get("l", 0)))
-        if said["v"] != _VERSION or marker.batch + 1 != found.offset or not 0 <= marker.lists <= MOST_LISTS:
+        marker = Marker(str(said["q"]), int(said["b"]), int(said["n"]), said.get("p"))
+        marker = marker._replace(lists=int(said.get("l", 0)), files=int(said.get("f", 0)))
+        is_bounded = all(0 <= each <= MOST_LISTS for each in (marker.lists, marker.files))
+        if said["v"] != _VERSION or marker.batch + 1 != found.offset or not is_bounded:
             raise ValueError
     except (ValueError, TypeError, KeyError):
         raise BadCheckpoint(

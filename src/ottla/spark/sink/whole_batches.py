@@ -17,11 +17,28 @@ from ottla.client.producer.txn_calls import TxnCalls
 from ottla.client.retry import Deadline
 from ottla.client.stable_positions import present_positions, stable_positions
 from ottla.errors import ErrorCode
-from ottla.spark.errors import Fenced
+from ottla.spark.errors import BadCheckpoint, Fenced
 from ottla.spark.offset_metadata import may_replace
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
-from ottla.spark.sink.batch_decision import Batch, Part, Stray, finish_batch, list_name, parse_parts
-from ottla.spark.sink.exactly_once import MARKER, Marker, TaskBatch, marker_position, parse_marker
+from ottla.spark.sink.batch_decision import (
+    Batch,
+    Part,
+    Stray,
+    file_list_name,
+    finish_batch,
+    list_files,
+    list_name,
+    parse_files,
+    parse_parts,
+)
+from ottla.spark.sink.exactly_once import (
+    MARKER,
+    Marker,
+    TaskBatch,
+    already_written,
+    marker_position,
+    parse_marker,
+)
 from ottla.spark.sink.markers import send_marker, send_source_offsets
 from ottla.spark.source.source_positions import Positions
 
@@ -98,10 +115,14 @@ class BatchCalls:
         0. Raises Fenced, MarkersGone and the client's errors."""
         transaction = BatchTransaction.resumed(self._links, _prepared(decider))
         turn, name = batch.turn, batch.turn.name
+        files = list_files(batch)
         try:
             for number, each in enumerate(lists):
                 send_marker(transaction, list_name(turn, number), each)
-            send_marker(transaction, name, marker_position(turn, batch.rows, lists=len(lists)))
+            for number, each in enumerate(files):
+                send_marker(transaction, file_list_name(turn, number), each)
+            marker = marker_position(turn, batch.rows, lists=len(lists), files=len(files))
+            send_marker(transaction, name, marker)
             for group, offsets in self._sources.items():
                 present = present_positions(self._links.coordinators.groups, group, list(offsets))
                 ahead = {tp: at for tp, at in offsets.items() if may_replace(at, present.get(tp), turn.query)}
@@ -176,6 +197,22 @@ def finish_decided(
     names = [list_name(turn, number) for number in range(marker.lists)]
     lists = [stable_positions(groups, name, [MARKER]).get(MARKER) for name in names]
     finish_batch(BatchCalls(links, timeout_ms), parse_parts(turn, marker, lists), safeguards)
+
+
+def read_decided_files(links: ConnectionCache, turn: TaskBatch) -> list[str]:
+    """The files of a table that the decision of a batch names. turn: of partition 0.
+
+    Raises StaleDriver, BadCheckpoint and the client's errors.
+    """
+    groups = links.coordinators.groups
+    marker = parse_marker(stable_positions(groups, turn.name, [MARKER]).get(MARKER), turn.name)
+    if marker is None or not already_written(turn, marker):
+        raise BadCheckpoint(
+            f"{turn}: its decision was in group {turn.name} a moment ago, and is not there any more. No other program "
+            "may change it; start the query again"
+        )
+    names = [file_list_name(turn, number) for number in range(marker.files)]
+    return parse_files(turn, marker, [stable_positions(groups, name, [MARKER]).get(MARKER) for name in names])
 
 
 def merge_sources(results: Iterable[TaskResult]) -> Positions:

@@ -53,6 +53,8 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes a
         self.rows = rows
         self.result = result
         """Of a batch that is written as a whole: the transaction that the driver has to end."""
+        self.files: tuple[str, ...] = ()
+        """Of a table, with other rows of the task; the decision about the batch names them."""
 
 
 class _Writer:
@@ -70,6 +72,9 @@ class _Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of a task. Raises the errors of `errors` and of the client; Spark then runs the task again."""
+        return self._write_task(iterator)
+
+    def _write_task(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         if self._scope is None:
             return Written(write_batches(self._options, iterator))
         task = self._find_task()
@@ -195,7 +200,7 @@ class _Writer:
 
     def _commit_batch(self, messages: Sequence[Written | None]) -> None:
         """Commit a batch that is written as a whole; runs on the driver. Raises what `commit_batch` raises."""
-        results = _results_of(messages)
+        results = results_of(messages)
         if not results:
             return
         first, parts = results[0], tuple(one.part for one in results[1:] if one.part is not None)
@@ -211,7 +216,8 @@ class _Writer:
                 abort_parts(calls, parts)
                 return
             rows = sum(one.rows for one in messages if one is not None)
-            batch = Batch(first.turn, rows, parts)
+            files = tuple(file for one in messages if one is not None for file in one.files)
+            batch = Batch(first.turn, rows, parts, files)
             commit_batch(calls, batch, first.part, is_open=first.is_open, safeguards=self.safeguards)
 
     def _refuse_without_first(self, results: Sequence[TaskResult]) -> None:
@@ -231,7 +237,7 @@ class _Writer:
 
     def _abort_batch(self, messages: Sequence[Written | None]) -> None:
         """Abort the transactions of a batch that is written as a whole, unless it may be committed."""
-        results = _results_of(messages)
+        results = results_of(messages)
         parts = [one.part for one in results if one.part is not None and one.turn.partition]
         first = next((one.part for one in results if one.part is not None and not one.turn.partition), None)
         if first is None and not parts:
@@ -250,7 +256,7 @@ def _whole_batch_result(attempt: TransactionalWrite, outcome: Marker | Prepared 
     return Written(attempt.rows, TaskResult(attempt.turn, prepared, outcome is not None, sources))
 
 
-def _results_of(messages: Sequence[Written | None]) -> list[TaskResult]:
+def results_of(messages: Sequence[Written | None]) -> list[TaskResult]:
     """The results of the tasks of a whole batch, in the order of their partitions."""
     found = [one.result for one in messages if one is not None and one.result is not None]
     return sorted(found, key=lambda result: result.turn.partition)
