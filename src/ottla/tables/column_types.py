@@ -56,9 +56,11 @@ def _table_scalar(kind: pa.DataType, types: ColumnTypes) -> pa.DataType | None:
         return pa.time64("us") if types.has_times else pa.int64()
     if pa.types.is_duration(kind):
         return pa.int64()
+    kind = _SMALL.get(kind, kind)
     return kind if types.promotes else _WIDE.get(kind, kind)
 
 
+_SMALL: Final = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 _WIDE: Final = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
 
 

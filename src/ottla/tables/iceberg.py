@@ -35,6 +35,10 @@ from ottla.tables.writers import Making, require_mode, require_partitioning
 OFFSETS: Final = "ottla.offsets"
 TOPIC: Final = "ottla.topic"
 MODE: Final = "ottla.mode"
+BATCH: Final = "ottla.batch."
+"""Before a query's id: the number of the last batch of a streaming query (`ottla.tables.batches`)."""
+_MAX_QUERIES: Final = 1_000
+"""Queries whose last batch a table keeps."""
 _UPSERT: Final = "upsert"
 _TRANSFORMS: Final[dict[str, Transform[Any, Any]]] = {"day": DayTransform(), "hour": HourTransform()}
 _RETRIES: Final = "commit.retry.num-retries"
@@ -60,7 +64,7 @@ class IcebergWriter:
         self._identifier = identifier
         if "." not in identifier:
             raise TableError(f"{self.name} has no namespace", "Name it NAMESPACE.TABLE")
-        with self._catalog_errors():
+        with catalog_errors(self.name):
             self._table = self._open_table(load_catalog(catalog, **properties), making)
 
     def _open_table(self, catalog: Catalog, making: Making) -> Table:
@@ -89,7 +93,7 @@ class IcebergWriter:
 
     def read_offsets(self) -> TableOffsets | None:
         """The offsets of the newest snapshot that has them. Raises TableError."""
-        with self._catalog_errors():
+        with catalog_errors(self.name):
             self._table.refresh()
         # A table without a snapshot has no rows: the topic is copied from its beginning.
         snapshot = self._table.current_snapshot()
@@ -123,7 +127,7 @@ class IcebergWriter:
         # look at the offsets.
         without_retries(self._table)
         try:
-            with self._catalog_errors(), self._table.transaction() as transaction:
+            with catalog_errors(self.name), self._table.transaction() as transaction:
                 self._write_rows(transaction, rows, after)
         except (CommitFailedException, CommitStateUnknownException) as error:
             raise CommitConflict(f"{self.name}: the commit failed: {error}", "Start again") from error
@@ -147,12 +151,32 @@ class IcebergWriter:
     def close(self) -> None:
         """Nothing is held."""
 
-    @contextmanager
-    def _catalog_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (RESTError, SQLAlchemyError, ValueError) as error:
-            raise TableError(f"{self.name}: the catalog or the table refused: {error}", "Check --property") from error
+
+def summaries_of(table: Table) -> Iterator[Mapping[str, str]]:
+    """The properties in the summaries of the present snapshot and of its ancestors, as far as they have not expired."""
+    # By number: pyiceberg would search all snapshots for each ancestor.
+    snapshots = {each.snapshot_id: each for each in table.metadata.snapshots}
+    number = table.metadata.current_snapshot_id
+    while number is not None and (snapshot := snapshots.pop(number, None)) is not None:
+        yield snapshot.summary.additional_properties if snapshot.summary else {}
+        number = snapshot.parent_snapshot_id
+
+
+def batches_of(table: Table) -> dict[str, str]:
+    """The last batch of each streaming query, of the newest snapshot that has them; others may be above it."""
+    for summary in summaries_of(table):
+        if found := {key: value for key, value in summary.items() if key.startswith(BATCH)}:
+            return dict(list(found.items())[-_MAX_QUERIES:])
+    return {}
+
+
+@contextmanager
+def catalog_errors(name: str) -> Iterator[None]:
+    """Raise TableError for what a catalog or its table refuses. name: of the table."""
+    try:
+        yield
+    except (RESTError, SQLAlchemyError, ValueError) as error:
+        raise TableError(f"{name}: the catalog or the table refused: {error}", "Check --property") from error
 
 
 def without_retries(table: Table) -> None:

@@ -164,16 +164,17 @@ class ParquetWriter:
         path = self._folder / f".{name}{_TEMPORARY}"
         write(path)
         # Synced before it gets its name, and the folder after: a name never stands for bytes that a power loss takes.
-        _sync_path(path)
+        sync_path(path)
         path.replace(self._folder / name)
-        _sync_path(self._folder)
+        sync_path(self._folder)
 
     def close(self) -> None:
         """Give the lock back."""
         self._lock.close()
 
 
-def _sync_path(path: Path) -> None:
+def sync_path(path: Path) -> None:
+    """Write a file, or the names of a folder, to the disk. Raises OSError."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -19,13 +19,13 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     RESTError,
 )
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary, ancestors_of
+from pyiceberg.table.snapshots import Operation, Summary, ancestors_of
 from pyiceberg.table.update.snapshot import _OverwriteFiles
 from pyiceberg.typedef import EMPTY_DICT
 from sqlalchemy.exc import SQLAlchemyError
 
 from ottla.tables.errors import CommitConflict, TableError
-from ottla.tables.iceberg import OFFSETS, without_retries
+from ottla.tables.iceberg import BATCH, OFFSETS, batches_of, summaries_of, without_retries
 from ottla.tables.maintenance.iceberg_files import live_entries, small_files
 from ottla.tables.maintenance.iceberg_rewriting import Rewritten, delete_written, rewrite_group
 from ottla.tables.maintenance.iceberg_unnamed import delete_unnamed
@@ -141,10 +141,8 @@ class IcebergMaintainer:
         # add the rows of the newer one again. So there is no retry below this one, which reads the offsets again.
         without_retries(self._table)
         with self._table.transaction() as transaction:
-            snapshot = self._table.current_snapshot()
-            assert snapshot is not None
             producer = _ReplaceFiles(
-                Operation.OVERWRITE, transaction, self._table.io, snapshot_properties=self._own_properties(snapshot)
+                Operation.OVERWRITE, transaction, self._table.io, snapshot_properties=self._own_properties()
             )
             for each in pending:
                 producer.append_data_file(each.new)
@@ -152,13 +150,12 @@ class IcebergMaintainer:
                     producer.delete_data_file(old)
             producer.commit()
 
-    def _own_properties(self, snapshot: Snapshot) -> dict[str, str]:
-        """The offsets of the topic, and whatever else a copy wrote with them, as of a snapshot."""
-        for each in ancestors_of(snapshot, self._table.metadata):
-            found = each.summary.additional_properties if each.summary else {}
-            if OFFSETS in found:
-                return {key: value for key, value in found.items() if key.startswith(_OWN)}
-        return {}
+    def _own_properties(self) -> dict[str, str]:
+        """The offsets of the topic, and whatever else a copy wrote with them; the last batch of each query."""
+        summary = next((each for each in summaries_of(self._table) if OFFSETS in each), {})
+        copied = {key: value for key, value in summary.items() if key.startswith(_OWN)}
+        # The snapshot with the offsets may have older batches than one above it.
+        return copied | batches_of(self._table)
 
     def _delete_uncommitted(self, pending: list[Rewritten]) -> None:
         for each in pending:
@@ -193,12 +190,18 @@ class IcebergMaintainer:
         ]
 
     def _snapshots_with_offsets(self) -> Iterator[int]:
-        """The newest snapshot with the offsets, and those above it: a copy finds it through their parents."""
+        """The newest snapshot with the offsets, that with the batches, and those above: they are found by parents."""
         above: list[int] = []
+        missing = {OFFSETS, BATCH}
         for each in ancestors_of(self._table.current_snapshot(), self._table.metadata):
             above.append(each.snapshot_id)
-            if each.summary and OFFSETS in each.summary.additional_properties:
+            keys = each.summary.additional_properties if each.summary else {}
+            found = {name for name in missing if any(key.startswith(name) for key in keys)}
+            if found:
                 yield from above
+                above.clear()
+                missing -= found
+            if not missing:
                 return
 
     @contextmanager
