@@ -87,7 +87,8 @@ roll: $(VENV)/.test  ## brokers are replaced by those of release 0.1 and back, t
 tables: $(VENV)/.test  ## all real events into Iceberg and Delta tables, killed at each step; DuckDB and Spark read them
 	@testbench/setup
 	@$(BIN)/python -m testbench.table_readers --spark
-	@TABLES_EVENTS=all TABLES_STRIDE=1 $(BIN)/python -m pytest tests/tables/backfill_test.py tests/tables/kill_test.py
+	@TABLES_EVENTS=all TABLES_STRIDE=1 $(BIN)/python -m pytest tests/tables/backfill_test.py tests/tables/kill_test.py \
+	  tests/pipeline/table_output_test.py
 
 copies: $(VENV)/.test  ## four libraries copy 100,000 records exactly once under kills (MESSAGES=)
 	@testbench/setup

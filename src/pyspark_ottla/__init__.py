@@ -13,11 +13,33 @@ from ottla.spark.gc_freeze import freeze_loaded_modules
 from ottla.spark.source.source import OttlaSource as DefaultSource
 
 if TYPE_CHECKING:
-    from ottla.pipeline import Out, Pipeline, Poison, Record, map_batches, map_rows
+    from ottla.pipeline import (
+        Out,
+        Pipeline,
+        Poison,
+        Record,
+        delta,
+        iceberg,
+        map_batches,
+        map_rows,
+        parquet,
+    )
 
-__all__ = ["DefaultSource", "Out", "Pipeline", "Poison", "Record", "map_batches", "map_rows"]
+__all__ = [
+    "DefaultSource",
+    "Out",
+    "Pipeline",
+    "Poison",
+    "Record",
+    "delta",
+    "iceberg",
+    "map_batches",
+    "map_rows",
+    "parquet",
+]
 
 # Pipelines are imported on first use, because every worker of Spark imports this package.
-__getattr__, __dir__ = names_on_demand(globals(), {"ottla.pipeline": "Out Pipeline Poison Record map_batches map_rows"})
+_PIPELINES = "Out Pipeline Poison Record delta iceberg map_batches map_rows parquet"
+__getattr__, __dir__ = names_on_demand(globals(), {"ottla.pipeline": _PIPELINES})
 
 freeze_loaded_modules()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.pipeline import Pipeline, PipelinePlan, Running, StepPlan
     from ottla.pipeline.progress import StepProgress
     from ottla.pipeline.status import StepStatus
+    from ottla.pipeline.table_output.targets import TableTarget, delta, iceberg, parquet
 
 _HOMES: Final = {
     "ottla.pipeline.checkpoint_changes": "CheckpointChange",
@@ -24,6 +25,7 @@ _HOMES: Final = {
     "ottla.pipeline.pipeline": "Pipeline PipelinePlan Running StepPlan",
     "ottla.pipeline.progress": "StepProgress",
     "ottla.pipeline.status": "StepStatus",
+    "ottla.pipeline.table_output.targets": "TableTarget delta iceberg parquet",
 }
 
 __all__ = [
@@ -42,8 +44,12 @@ __all__ = [
     "StepPlan",
     "StepProgress",
     "StepStatus",
+    "TableTarget",
+    "delta",
+    "iceberg",
     "map_batches",
     "map_rows",
+    "parquet",
 ]
 
 __getattr__, __dir__ = names_on_demand(globals(), _HOMES)

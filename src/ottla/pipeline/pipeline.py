@@ -26,9 +26,9 @@ from ottla.pipeline.errors import BadPipeline, StepFailed
 from ottla.pipeline.functions import BatchFunction, RowFunction
 from ottla.pipeline.options import StepOptions
 from ottla.pipeline.progress import Counter, StepProgress
-from ottla.pipeline.scope import Scope, unit_text, with_offsets
+from ottla.pipeline.scope import unit_text
 from ottla.pipeline.status import StepStatus, status_of
-from ottla.pipeline.steps import NeededTopic, Step, check_steps, group_of, make_step, sort_steps, topics_of
+from ottla.pipeline.steps import NeededTopic, Output, Step, check_steps, group_of, make_step, sort_steps, topics_of
 from ottla.retry.policy import Duration, ErrorKind, RetryPolicy
 from ottla.terminal import draw_status
 
@@ -185,7 +185,7 @@ class Pipeline:
         self,
         source: str | Sequence[str],
         *,
-        to: str,
+        to: Output,
         retries: Sequence[Duration] | RetryPolicy = StepOptions.retries,
         dead: str | None = StepOptions.dead,
         name: str | None = StepOptions.name,
@@ -203,7 +203,7 @@ class Pipeline:
     ) -> Callable[[F], F]:
         """Decorate a function to make it a step: one over DataFrames, or one of `map_rows` or `map_batches`.
 
-        source: the topic to read, or several. to: the topic to write.
+        source: the topic to read, or several. to: the topic to write, or a table (`iceberg`, `delta`, `parquet`).
         retries: the delays after which a failed record is retried, as `["30s", "5m"]`; each has its own topic.
         dead: the topic for records that failed after the last retry; with retries, `<source>.dead` by default. Without
         retries and dead, an error stops the step.
@@ -343,20 +343,9 @@ class Pipeline:
 
 
 def _step_plan(step: Step, planned: queries.Planned | None) -> StepPlan:
-    scope = planned.scope if planned is not None else _scope_without_plan(step)
+    scope = planned.scope if planned is not None else queries.scope_without_plan(step)
     retries, dead = dict(step.retry_topics), step.dead_topics
     return StepPlan(step.name, step.sources, step.to, retries, dead, scope.mode, scope.reason, scope.offsets)
-
-
-def _scope_without_plan(step: Step) -> Scope:
-    """The unit of a step, as far as it is known without Spark."""
-    if step.is_frame_step:
-        auto = step.exactly_once == "auto"
-        return Scope(step.exactly_once, "decided from Spark's plan when it runs" if auto else "as set in the step")
-    scope = Scope(step.exactly_once, "as set in the step")
-    if step.exactly_once == "auto":
-        scope = Scope("partition", "rows stay in the task that read them")
-    return with_offsets(scope, step.offsets_in_transaction, stays=True, has_source=True, options=step.options)
 
 
 class _Query:

@@ -19,6 +19,7 @@ from ottla.pipeline.functions import ERROR
 from ottla.pipeline.routing import HEADERS, ORIGIN, SCHEMA, SOURCE, Router
 from ottla.pipeline.scope import Scope, scope_of, with_offsets
 from ottla.pipeline.steps import ROOM_BYTES, Step
+from ottla.pipeline.table_output.rows import begin_table, table_rows
 from ottla.retry.policy import duration_ms
 from ottla.spark.environment import activate_session
 from ottla.spark.monitoring.query_figures import COUNTED, METRICS
@@ -26,6 +27,7 @@ from ottla.spark.monitoring.query_figures import COUNTED, METRICS
 _SOURCE_FIELDS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _ORIGIN_FIELDS: Final = ("topic", "partition", "offset")
 _SINK_COLUMNS: Final = ("key", "value", "headers")
+_TABLE_SCOPE: Final = Scope("batch", "a commit of the table has a whole batch", because="the rows are in a table")
 _LOOK_S: Final = 0.05
 _LOG = logging.getLogger(__name__)
 _OURS: Final = re.compile(r"\bottla\.[\w.]+\.(\w+): (.+)")
@@ -92,27 +94,49 @@ def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -
     read = spark.readStream.format("ottla").options(**options).load()
     made = _call_function(step, read.withColumn(SOURCE, F.struct(*_SOURCE_FIELDS))) if step.is_frame_step else read
     scope = _choose_scope(step, made)
-    keep = scope.mode == "batch" and scope.offsets
-    frame = _frame_rows(step, made, group, keep) if step.is_frame_step else _route_rows(made, Router(step, group, keep))
+    frame = _rows_of_step(step, made, group, keep=scope.mode == "batch" and scope.offsets)
     retry, dead = list(step.retry_topics), list(step.dead_topics)
     topic = F.col("topic")
     counts = {"rows_out": ~topic.isin([*retry, *dead]), "retries": topic.isin(retry), "dead": topic.isin(dead)}
     frame = frame.observe(METRICS, *(F.count_if(counts[name]).alias(name) for name in COUNTED))
     if scope.mode == "batch":
-        frame = _spread_rows(frame, step.batch_tasks)
+        frame = _spread_rows(frame, step)
     return Planned(step, frame, scope, options["kafka.group.id"], made)
 
 
-def _spread_rows(frame: Any, tasks: int) -> Any:
+def _rows_of_step(step: Step, made: Any, group: str, *, keep: bool) -> Any:
+    """The rows that the sink writes: those of the output, and the failed records."""
+    if not step.is_frame_step:
+        return _route_rows(made, Router(step, group, keep))
+    return _frame_rows(step, made, group, keep) if step.table is None else table_rows(step, made, group)
+
+
+def _spread_rows(frame: Any, step: Step) -> Any:
     """The rows of a whole batch, in a number of tasks: each has a transaction of its own.
 
-    Rows of one key are in one task, so that they keep their order.
+    Rows of one key are in one task, so that they keep their order. Rows of a table have no key, and no order.
     """
-    return frame.repartition(1) if tasks == 1 else frame.repartition(tasks, "topic", "key")
+    keys = () if step.table is not None or step.batch_tasks == 1 else ("topic", "key")
+    return frame.repartition(step.batch_tasks, *keys)
+
+
+def scope_without_plan(step: Step) -> Scope:
+    """The unit of a step, as far as it is known without Spark."""
+    if step.table is not None:
+        return _TABLE_SCOPE
+    if step.is_frame_step:
+        auto = step.exactly_once == "auto"
+        return Scope(step.exactly_once, "decided from Spark's plan when it runs" if auto else "as set in the step")
+    scope = Scope(step.exactly_once, "as set in the step")
+    if step.exactly_once == "auto":
+        scope = Scope("partition", "rows stay in the task that read them")
+    return with_offsets(scope, step.offsets_in_transaction, stays=True, has_source=True, options=step.options)
 
 
 def _choose_scope(step: Step, made: Any) -> Scope:
     """The unit, and whether it includes the group's offsets. Raises BadPipeline if they are demanded and impossible."""
+    if step.table is not None:
+        return _TABLE_SCOPE
     by_plan = scope_of(made)
     scope = by_plan if step.exactly_once == "auto" else Scope(step.exactly_once, "as set in the step")
     stays, has_source = by_plan.mode == "partition", not step.is_frame_step or _has_source(made)
@@ -162,7 +186,7 @@ def _call_function(step: Step, read: Any) -> Any:
         ) from error
     if not hasattr(made, "writeStream"):
         raise BadPipeline(f"step {step.name}: the function returned {type(made).__name__}, not a DataFrame")
-    if "value" not in made.columns:
+    if step.table is None and "value" not in made.columns:
         raise BadPipeline(f"step {step.name}: there is no column `value` among {', '.join(made.columns)}")
     return made
 
@@ -200,9 +224,10 @@ def start_query(planned: Planned, pipeline: str, settings: Mapping[str, str], ch
     directory = (
         f"{checkpoint.rstrip('/')}/{step.name}" if "://" in checkpoint else str(PurePosixPath(checkpoint) / step.name)
     )
+    writer, options = planned.frame.writeStream, sink_options(planned, pipeline, settings)
     return (
-        planned.frame.writeStream.format("ottla")
-        .options(**sink_options(planned, pipeline, settings))
+        (writer.format("ottla") if step.table is None else begin_table(planned.frame, writer, step.table))
+        .options(**options)
         .option("checkpointLocation", directory)
         .outputMode(step.output_mode)
         .queryName(f"{pipeline}.{step.name}")

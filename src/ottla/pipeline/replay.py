@@ -53,6 +53,11 @@ def replay_pipeline(pipeline: Pipeline, name: str, from_ms: int) -> Pipeline:
 
 
 def _replay_step(step: Step, name: str, from_ms: int, made: set[str]) -> Step:
+    if step.table is not None:
+        raise BadPipeline(
+            f"step {step.name} writes {step.to}, and a replay writes topics only: run the step in another pipeline, "
+            "with the option startingTimestamp, into a new table"
+        )
     sources = tuple(f"{one}.{name}" if one in made else one for one in step.sources)
     options = {key: value for key, value in step.options.items() if key.lower() not in _STARTS}
     if not made.issuperset(step.sources):

@@ -74,7 +74,7 @@ class Router:
         else:
             made, failed, good = self._split_failed(batch)
             of = [good]
-            origin = _source_rows(batch) if failed or self.keep else None
+            origin = source_rows(batch) if failed or self.keep else None
         for rows, numbers in zip(made, of, strict=False):
             yield self._with_topics(rows, [self.step.to] * rows.num_rows, origin, numbers)
         if failed:
@@ -164,7 +164,7 @@ def _stack_text(error: Exception) -> str:
     return "".join(traceback.format_exception(error))[-trails.MAX_STACK_CHARS :]
 
 
-def _source_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+def source_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows of a DataFrame step as they were read."""
     struct = batch.schema.field(SOURCE).type
     names = [struct.field(number).name for number in range(struct.num_fields)]

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 from ottla.pipeline.errors import BadOutput, BadPipeline, NullField, Poison, RecordTooLarge
 from ottla.pipeline.functions import BatchFunction, Limits, RowFunction
 from ottla.pipeline.options import STEP_OPTIONS, StepOptions
+from ottla.pipeline.table_output.targets import TableTarget
 from ottla.retry.policy import ErrorKind, PolicyError, RetryPolicy, duration_ms
 
 HOPELESS: Final[tuple[ErrorKind, ...]] = (
@@ -52,6 +53,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._]{1,100}")
 """Without '-', which separates the parts of a transactional id."""
 
 
+Output = str | TableTarget
+"""The output of a step: a topic, or a table."""
+
+
 class TopicPosition(NamedTuple):
     """The source and level of a topic that a step reads: level 0 is the source itself, then its retry topics follow."""
 
@@ -66,6 +71,7 @@ class Step:
     name: str
     sources: tuple[str, ...]
     to: str
+    """The topic that it writes, or the name of its table in plans."""
     function: Callable[[Any], Any] | RowFunction | BatchFunction
     policy: RetryPolicy | None
     """None: an error stops the step."""
@@ -82,6 +88,8 @@ class Step:
     """Of topics that are created; None: as many as the sources have."""
     options: Mapping[str, str]
     """More options of the source."""
+    table: TableTarget | None = None
+    """The table that it writes instead of a topic."""
 
     @property
     def is_frame_step(self) -> bool:
@@ -143,7 +151,7 @@ def make_step(
     pipeline: str,
     function: Callable[[Any], Any] | RowFunction | BatchFunction,
     source: str | Sequence[str],
-    to: str,
+    to: Output,
     given: StepOptions,
 ) -> Step:
     """A step from the arguments of `Pipeline.step`. Raises BadPipeline."""
@@ -153,13 +161,16 @@ def make_step(
         raise BadPipeline(f"the step's name {name!r} must be 1 to 100 letters, digits, '.' and '_': give name=…")
     if not sources or not all(sources) or not to:
         raise BadPipeline(f"step {name}: name the topic to read and, with to=…, the one to write")
+    table = to if isinstance(to, TableTarget) else None
     _check_rows(name, given)
+    if table is not None:
+        _check_table(name, given, is_frame_step=not isinstance(function, RowFunction | BatchFunction))
     options = dict(given.options or {})
     _check_options(name, options)
     step = Step(
         name=name,
         sources=sources,
-        to=to,
+        to=str(to),
         function=function,
         policy=_make_policy(name, given),
         base={one: one if one == pipeline else f"{one}.{pipeline}" for one in sources},
@@ -171,6 +182,7 @@ def make_step(
         output_mode=given.output_mode,
         partitions=given.partitions,
         options=options,
+        table=table,
     )
     _check_topics(step)
     return step
@@ -188,6 +200,19 @@ def _check_rows(name: str, given: StepOptions) -> None:
             raise BadPipeline(f"step {name}: {row.name} must be {row.requirement}, not {value!r}")
     if wrong := set(given.required) - {"key", "value"}:
         raise BadPipeline(f"step {name}: required may name key and value, not {', '.join(sorted(wrong))}")
+
+
+def _check_table(name: str, given: StepOptions, *, is_frame_step: bool) -> None:
+    # 1. A commit of the table has a whole batch. 2. Its offsets could not be in the same transaction. 3. The complete
+    # result would be added with each batch. 4. A row has other columns than a record.
+    wrong = {
+        "exactly_once": given.exactly_once not in {"auto", "batch"},
+        "offsets_in_transaction": given.offsets_in_transaction == "true",
+        "output_mode": given.output_mode != "append",
+        "required": is_frame_step and bool(given.required),
+    }
+    for option in (each for each, is_wrong in wrong.items() if is_wrong):
+        raise BadPipeline(f"step {name}: {option}={getattr(given, option)!r} is not possible with a table: omit it")
 
 
 def _check_options(name: str, options: Mapping[str, str]) -> None:
@@ -280,7 +305,8 @@ def topics_of(steps: Sequence[Step]) -> list[NeededTopic]:
         for source in step.sources:
             if source not in made:
                 found.setdefault(source, NeededTopic(source, "source", (), None, {}))
-        found.setdefault(step.to, NeededTopic(step.to, "output", step.sources, step.partitions, {}))
+        if step.table is None:
+            found.setdefault(step.to, NeededTopic(step.to, "output", step.sources, step.partitions, {}))
         room = {"max.message.bytes": str(max(1_048_588, step.limits.max_bytes) + ROOM_BYTES)}
         for topic, delay_ms in step.retry_topics.items():
             # Timestamps of the broker's clock: a wrong clock of a producer cannot make a record block those after it.

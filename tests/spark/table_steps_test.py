@@ -1,0 +1,96 @@
+"""Steps of a pipeline that write tables, inside Spark: each record is in the table or a dead letter, and once.
+
+Drivers and tasks that are killed are in tests/pipeline/table_output_test.py, without Spark.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testbench.spark_chaos.committed import committed
+from tests.tables.conftest import target_of
+
+from ottla.pipeline import BadPipeline, Pipeline, Record, StepFailed, delta, iceberg, map_rows, parquet
+from ottla.pipeline.replay import replay_pipeline
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def test_a_dataframe_has_the_columns_of_the_table_and_may_get_more(spark: Any, topics: Any, tmp_path: Path) -> None:
+    target, source = target_of("iceberg", tmp_path / "lake"), topics.make(2)
+    dead = f"{source}.dead"
+    columns = ["CAST(CAST(value AS STRING) AS SMALLINT) AS n", "timestamp", "named_struct('p', partition) AS place"]
+
+    def run() -> list[str]:
+        p = Pipeline(f"{source}-lake", topics.bootstrap)
+
+        @p.step(source, to=iceberg(target.location, properties=target.properties), dead=dead, batch_tasks=2)
+        def work(frame: Any) -> Any:
+            odd = "CASE WHEN CAST(value AS STRING) LIKE '%3' THEN 'odd' END AS _error"
+            return frame.selectExpr(*columns, odd, "_source")
+
+        (planned,) = p.plan().steps
+        assert (planned.writes, planned.unit) == ("iceberg lake.orders", "batch")
+        (figures,) = p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
+        assert (figures.rows_in, figures.rows_out, figures.dead) == (20, 18, 2)
+        return [str(each.type) for each in target.read_arrow().schema]
+
+    for number in range(2):
+        topics.put(source, number, [b"%d" % n for n in range(10)])
+    assert run() == ["int32", "timestamp[us, tz=UTC]", "struct<p: int32>"]
+    columns.append("CAST(1.5 AS DOUBLE) AS weight")
+    for number in range(2):
+        topics.put(source, number, [b"%d" % n for n in range(10, 20)])
+    assert run()[3] == "double"
+    rows = target.read_arrow().sort_by("n").to_pylist()
+    assert [row["n"] for row in rows] == [n for n in range(20) if n % 10 != 3 for _ in range(2)]
+    assert {(row["n"] >= 10, row["weight"]) for row in rows} == {(False, None), (True, 1.5)}
+    assert target.read_duckdb().num_rows == len(rows)
+    assert Counter(committed(topics.bootstrap, dead)) == {"3": 2, "13": 2}
+
+
+def test_a_batch_whose_commit_to_the_table_failed_is_added_by_the_next_run(
+    spark: Any, topics: Any, tmp_path: Path
+) -> None:
+    """It was decided: records that fail in the next run only are in the table, and are no dead letters."""
+    source, folder, flag = topics.make(), tmp_path / "table", tmp_path / "was-here"
+    topics.put(source, 0, [b"%d" % n for n in range(30)])
+    p = Pipeline(f"{source}-files", topics.bootstrap)
+
+    @p.step(source, to=parquet(str(folder)), dead=f"{source}.dead")
+    @map_rows
+    def work(record: Record) -> bytes:
+        if record.offset == 29 and not flag.exists():
+            (folder / "_ottla.lock").unlink()
+            (folder / "_ottla.lock").mkdir()
+            flag.touch()
+        if record.offset % 3 == flag.exists():
+            raise ValueError("odd")
+        return record.value or b""
+
+    with pytest.raises(StepFailed, match="IsADirectoryError"):
+        p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
+    assert not list(folder.glob("*.parquet"))
+    (folder / "_ottla.lock").rmdir()
+    p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
+    found = Counter(value.decode() for value in target_of("parquet", tmp_path).read_arrow()["value"].to_pylist())
+    assert found + Counter(committed(topics.bootstrap, f"{source}.dead")) == Counter(str(n) for n in range(30))
+    assert found == Counter(str(n) for n in range(30) if n % 3)
+
+
+def test_options_that_a_table_cannot_have_are_refused(topics: Any) -> None:
+    p = Pipeline("refused", topics.bootstrap)
+    wrong: dict[str, Any] = {
+        "exactly_once": "off", "offsets_in_transaction": "true", "output_mode": "complete", "required": ["key"],
+    }  # fmt: skip
+    for option, value in wrong.items():
+        with pytest.raises(BadPipeline, match=f"step one: {option}=.* is not possible with a table"):
+            p.step("orders", to=delta("/data/lake"), name="one", **{option: value})(lambda frame: frame)
+    with pytest.raises(BadPipeline, match="needs the name of the table"):
+        delta("")
+    p.step("orders", to=delta("/data/lake"), name="one")(lambda frame: frame)
+    with pytest.raises(BadPipeline, match="step one writes delta /data/lake, and a replay writes topics only"):
+        replay_pipeline(p, "second", 0)
