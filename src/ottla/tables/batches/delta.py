@@ -60,7 +60,7 @@ class DeltaBatches:
 
     def add_files(self, query: str, batch: int, files: Sequence[str]) -> None:
         """One version with the files and the batch. Raises CommitConflict, TableError."""
-        # No retries in delta-rs, which would not look at the batch.
+        # Without retries in delta-rs: the batch is looked up before each commit.
         done = Transaction(f"{_APPLICATION}{query}", batch)
         commit = CommitProperties(max_commit_retries=0, app_transactions=[done])
         try:
