@@ -13,8 +13,7 @@ import pytest
 from testbench.spark_chaos.committed import committed
 from tests.tables.conftest import target_of
 
-from ottla.pipeline import BadPipeline, Pipeline, Record, StepFailed, delta, iceberg, map_rows, parquet
-from ottla.pipeline.replay import replay_pipeline
+from ottla.pipeline import Pipeline, Record, StepFailed, iceberg, map_rows, parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -79,18 +78,3 @@ def test_a_batch_whose_commit_to_the_table_failed_is_added_by_the_next_run(
     found = Counter(value.decode() for value in target_of("parquet", tmp_path).read_arrow()["value"].to_pylist())
     assert found + Counter(committed(topics.bootstrap, f"{source}.dead")) == Counter(str(n) for n in range(30))
     assert found == Counter(str(n) for n in range(30) if n % 3)
-
-
-def test_options_that_a_table_cannot_have_are_refused(topics: Any) -> None:
-    p = Pipeline("refused", topics.bootstrap)
-    wrong: dict[str, Any] = {
-        "exactly_once": "off", "offsets_in_transaction": "true", "output_mode": "complete", "required": ["key"],
-    }  # fmt: skip
-    for option, value in wrong.items():
-        with pytest.raises(BadPipeline, match=f"step one: {option}=.* is not possible with a table"):
-            p.step("orders", to=delta("/data/lake"), name="one", **{option: value})(lambda frame: frame)
-    with pytest.raises(BadPipeline, match="needs the name of the table"):
-        delta("")
-    p.step("orders", to=delta("/data/lake"), name="one")(lambda frame: frame)
-    with pytest.raises(BadPipeline, match="step one writes delta /data/lake, and a replay writes topics only"):
-        replay_pipeline(p, "second", 0)

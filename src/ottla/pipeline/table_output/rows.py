@@ -56,7 +56,7 @@ def table_rows(step: Step, made: Any, group: str) -> Any:
     if not columns:
         raise BadPipeline(f"step {step.name}: the function returned no column for the table")
     nothing = [F.lit(None).cast(kind).alias(name) for name, kind in zip(RECORD, _RECORD_TYPES, strict=True)]
-    row = F.struct(*(F.col(f"`{name}`") for name in columns)).alias(ROW)
+    row = F.struct(*(made[f"`{name.replace('`', '``')}`"] for name in columns)).alias(ROW)
     plain = [F.lit(step.to).alias("topic"), *nothing, row]
     if ERROR not in made.columns:
         return made.select(*plain)
