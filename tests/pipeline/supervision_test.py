@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ottla.pipeline import BadPipeline, StepFailed
+from ottla.pipeline.queries import reason_of
 from ottla.pipeline.supervision import ALARMING, LONGEST_S, State, Supervision, is_permanent
+from ottla.tables.errors import ColumnConflictError
 
 LATER = StepFailed("price", "KafkaError: the broker does not answer")
 
@@ -53,6 +55,7 @@ def test_health_is_red_after_some_failures_in_a_row() -> None:
         (BadPipeline("the topic orders does not exist"), True),
         (StepFailed("price", "DataLoss: topic orders is not the one that the query has read"), True),
         (StepFailed("price", "ChangedUnit: the batch was begun by tasks"), True),
+        (StepFailed("price", reason_of(ColumnConflictError("the column n is string", "Cast it"))), True),
         (StepFailed("price", "ValueError: DataLoss"), False),
         (LATER, False),
         (OSError("no route to host"), False),

@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any, Final, NamedTuple
 
+from ottla.client.errors import ClientError
 from ottla.pipeline.errors import BadPipeline
 from ottla.pipeline.functions import ERROR
 from ottla.pipeline.routing import HEADERS, ORIGIN, SCHEMA, SOURCE, Router
@@ -274,7 +275,9 @@ def trigger_of(text: str) -> dict[str, Any]:
 def reason_of(error: BaseException) -> str:
     """Why a query stopped, from Spark's stack trace."""
     # 1. Spark did not find the format: another Python. 2. The text of an error class of ours, which is the last cause.
-    # 3. The last Python exception. 4. The first line.
+    # 3. The last Python exception. 4. The first line. Before them: an error of ours that Spark has not seen.
+    if isinstance(error, ClientError):
+        return f"{type(error).__name__}: {error}"
     text = str(error)
     if _NOT_FOUND.search(text):
         return _OTHER_PYTHON

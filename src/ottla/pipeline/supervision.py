@@ -20,9 +20,10 @@ ALARMING: Final = 3
 """Failures in a row that turn the health red: fewer are a broker that restarts."""
 _REASON_CHARS: Final = 2_000
 _PERMANENT: Final = re.compile(
-    r"(BadOption|BadCheckpoint|ChangedUnit|DataLoss|MarkersGone|OtherCheckpoint|SharedGroup|AnalysisException)\b"
+    r"(BadOption|BadCheckpoint|ChangedUnit|DataLoss|MarkersGone|OtherCheckpoint|SharedGroup|AnalysisException|"
+    r"ColumnConflictError|OffsetsLostError)\b"
 )
-"""Errors of source and sink that a restart cannot mend: the pipeline or its topics have to be changed."""
+"""Errors of source, sink and tables that a restart cannot mend: the pipeline or its topics have to be changed."""
 
 
 class State(Enum):
