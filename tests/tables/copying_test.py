@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from tests.tables.conftest import Target, Topic, sorted_rows
 
@@ -56,6 +57,15 @@ def test_headers_and_timestamps_are_columns(topic: Topic, target: Target) -> Non
     assert found[b"key-5"]["headers"] == [{"key": "n", "value": b"5"}]
     assert not found[b"key-1"]["headers"]
     assert found[b"key-1"]["timestamp"].year >= 2024
+
+
+def test_files_are_compressed_with_zstd(topic: Topic, target: Target, tmp_path: Path) -> None:
+    topic.send(0, 6)
+    copy_topic(topic, target)
+    files = list(tmp_path.rglob("*.parquet"))
+    assert files
+    for metadata in map(pq.read_metadata, files):
+        assert {metadata.row_group(0).column(at).compression for at in range(metadata.num_columns)} == {"ZSTD"}
 
 
 @pytest.mark.parametrize("kind", ["iceberg", "delta"])
