@@ -121,6 +121,17 @@ def test_slices_and_empty_arrays(registry: Registry) -> None:
     assert read(decoder) == []
 
 
+def test_ids_are_found_in_the_middle_of_an_array(registry: Registry) -> None:
+    payloads = [b"\0\0\0", framed(1, a=1), None, framed(2, NEW, a=2, b=3), b"", framed(1, a=4), b"\1abcde"]
+    whole, whole_reasons = columns_of(registry).decode(pa.array(payloads, pa.binary()))
+    for first, last in ((1, 6), (2, 4), (4, 5), (1, 2)):
+        array, reasons = columns_of(registry).decode(pa.array(payloads, pa.binary())[first:last])
+        assert array.to_pylist() == whole[first:last].to_pylist()
+        assert reasons.to_pylist() == whole_reasons[first:last].to_pylist()
+    assert whole.to_pylist()[1:6] == [{"a": 1, "b": 5}, None, {"a": 2, "b": 3}, None, {"a": 4, "b": 5}]
+    assert [each is None for each in whole_reasons.to_pylist()] == [False, True, True, True, False, True, False]
+
+
 def test_each_reason_costs_its_own_row(registry: Registry) -> None:
     decoder = columns_of(registry)
     found = read(

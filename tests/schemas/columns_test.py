@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tests.schemas.avro_compatibility_test import SHAPES, named, values_of
 
 from ottla.schemas.avro import AvroSchema
-from ottla.schemas.columns import avro
+from ottla.schemas.columns import arrays, avro
 from ottla.schemas.columns.avro import AvroColumns
 from ottla.schemas.errors import InvalidSchema
 
@@ -263,3 +263,12 @@ def test_few_bytes_do_not_make_many_rows(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(avro, "ROWS_MAX", 100_000)
     with pytest.raises(InvalidSchema, match="decode fewer at a time"):
         decoded(schema, [payload])
+
+
+@pytest.mark.parametrize(
+    "schema", ["string", {"type": "record", "name": "R", "fields": [{"name": "a", "type": "bytes"}]}]
+)
+def test_texts_beyond_offsets_of_32_bits_are_decoded_too(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    values: list[Any] = ["one", "", "three"] if schema == "string" else [{"a": b"one"}, {"a": b""}, {"a": b"three"}]
+    monkeypatch.setattr(arrays, "_OFFSET_MAX", 7)  # two gigabytes would be the real one
+    assert decoded(schema, list(written(schema, *values))) == values

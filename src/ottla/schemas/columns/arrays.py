@@ -20,6 +20,8 @@ from ottla.schemas.columns.resolution import Output
 
 Mask = npt.NDArray[np.bool_]
 Made = tuple[pa.Array, Mask | None]
+_OFFSET_MAX: Final = 2**31 - 1
+"""Where the offsets of Arrow's `binary` and `string` end."""
 
 
 class Rows(NamedTuple):
@@ -99,7 +101,7 @@ class ArrayMaker:
         """`bytes` and `fixed`, which may be decimals; also of a string."""
         if pa.types.is_decimal(output.type):
             return self._make_decimal(output, rows)
-        return self._gather(pa.large_binary(), rows).cast(output.type), None
+        return self._gather(pa.binary(), rows).cast(output.type), None
 
     def _make_decimal(self, output: Output, rows: Rows) -> Made:
         limit = 10**output.type.precision
@@ -116,12 +118,18 @@ class ArrayMaker:
             find_not_utf8(self._data, rows.slots, rows.lengths, found)
             bad = _if_any(found)
             rows = rows._replace(valid=(rows.valid & ~found).astype(np.uint8), lengths=np.where(found, 0, rows.lengths))
-        return self._gather(pa.large_string(), rows).cast(output.type), bad
+        return self._gather(pa.string(), rows).cast(output.type), bad
 
     def _gather(self, kind: pa.DataType, rows: Rows) -> pa.Array:
-        offsets = np.concatenate([[0], np.cumsum(rows.lengths)]).astype(np.int64)
+        """Bytes or texts with the offsets of `kind`, or with wider ones if they are too long for it."""
+        offsets = np.zeros(len(rows.slots) + 1, np.int64)
+        np.cumsum(rows.lengths, out=offsets[1:])
         into = np.empty(int(offsets[-1]), np.uint8)
         gather_bytes(self._data, rows.slots, rows.lengths, offsets, into)
+        if len(into) > _OFFSET_MAX:
+            kind = pa.large_binary() if pa.types.is_binary(kind) else pa.large_string()
+        else:
+            offsets = offsets.astype(np.int32)
         return pa.Array.from_buffers(kind, len(rows.slots), [rows.bitmap, pa.py_buffer(offsets), pa.py_buffer(into)])
 
     def make_enum(self, output: Output, rows: Rows) -> Made:
