@@ -1,8 +1,9 @@
 """Runs one Spark in a separate process that decodes a file of payloads; `bench/schemas.py` starts it.
 
 Zone: real. `python bench/schema_work.py FILE PROTOBUF_FILE REGISTRY SCHEMA PROTOBUF_SCHEMA DIRECTORY JARS` starts a
-SparkSession and then runs the jobs in the lines of standard input, with a line of JSON for each: `ottla`, `udf`, `jvm`,
-`transfer` and `floor` with payloads of Avro, `protobuf` and `protobuf-udf` with those of Protobuf.
+SparkSession and then runs the jobs in the lines of standard input, with a line of JSON for each: `ottla`, `rows`,
+`udf`, `jvm`, `transfer` and `floor` with payloads of Avro, `protobuf` and `protobuf-udf` with those of Protobuf. `rows`
+is `ottla` with COLUMNAR_INPUT off.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bench.spark_work import measured, session
 
+COLUMNAR_INPUT = "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled"
 COLUMNS = (
     "id long, customer string, count int, price double, paid boolean, note string, country string, discount double,"
     "at timestamp, sku string, weight float, raw binary"
@@ -42,7 +44,7 @@ def decoded(job: str, registry: str, schema: str, protobuf_schema: str) -> Any:
         "protobuf-udf": lambda: protobuf_udf(protobuf_schema)("value"),
         "floor": lambda: length("value"),
     }
-    return jobs[job]()
+    return jobs["ottla" if job == "rows" else job]()
 
 
 def transfer_udf(registry: str, schema: str) -> Any:
@@ -119,6 +121,8 @@ def main(
     print("{}", file=answers)
     for line in sys.stdin:
         job = line.strip()
+        if job == "rows":
+            spark.conf.set(COLUMNAR_INPUT, "false")
         frame = frames["protobuf" if job.startswith("protobuf") else "avro"]
         made = frame.select(decoded(job, registry, schema, protobuf_schema).alias("o"))
         print(json.dumps(measured(made.write.format("noop").mode("overwrite").save)), file=answers)

@@ -33,6 +33,7 @@ from testbench.registry import RegistryProcess
 from bench.filling import Filling, judge
 from bench.report import write
 from bench.rows import Row
+from bench.schema_work import COLUMNAR_INPUT
 from bench.spark import Spark, line
 from ottla.client.schemas.registry import RegisteredSchema, SchemaRegistry
 from ottla.schemas.protobuf.schema import ProtobufSchema
@@ -43,8 +44,11 @@ Written by `bench/schemas.py`; do not edit. 1,000,000 payloads of 12 fields, fra
 them, from a Parquet file to Spark's noop sink, on two cores. CPU is that of Spark's whole process tree, Java and
 Python; each start of Spark does the job three times, and the third counts; medians of {{runs}} starts of each, in turn.
 Beside it a Python UDF that calls fastavro, or a class of Protobuf's, and spark-avro {avro} in the JVM, which reads one
-schema only and no framing. The last rows are jobs without decoding: an Arrow function whose columns were made before,
-so that Spark's transfer to Python and back is left, and the lengths of the payloads, so that reading the file is left.
+schema only and no framing. *Of rows*: with `{columnar}=false`. By default Spark 4.3 has
+an operator over a file's columns that makes rows of the function's result, columns of these rows, and rows again.
+The last rows are jobs without decoding: an Arrow function whose columns were made before, so that Spark's transfer to
+Python and back is left, and the lengths of the payloads, so that reading the file is left. The machine may have other
+work: CPU and ratios decide, times are stated.
 
 Machine: {{machine}}. Load average during the runs: {{load}}. Measured {{when}}.
 Command: `{{command}}`
@@ -66,8 +70,9 @@ SCHEMA = json.dumps(
 
 JOBS = {
     "ottla": ("ottla", ["avro-udf", "avro-jvm", "avro-time"]),
-    "udf": ("udf", ["avro-udf"]),
-    "jvm": ("jvm", ["avro-jvm", "avro-time"]),
+    "rows": ("ottla", ["rows-udf", "rows-jvm"]),
+    "udf": ("udf", ["avro-udf", "rows-udf"]),
+    "jvm": ("jvm", ["avro-jvm", "avro-time", "rows-jvm"]),
     "protobuf": ("ottla", ["protobuf-udf"]),
     "protobuf-udf": ("udf", ["protobuf-udf"]),
     "transfer": ("ottla", ["transfer"]),
@@ -82,6 +87,8 @@ def table() -> dict[str, Row]:
         Row("avro-udf", "Avro decoded, beside a Python UDF with fastavro", "s of CPU", 0.2, "udf"),
         Row("avro-jvm", "Avro decoded, beside spark-avro in the JVM", "s of CPU", 1.5, "jvm"),
         Row("avro-time", "the same", "s", None, "jvm"),
+        Row("rows-udf", "Avro decoded of rows, beside a Python UDF with fastavro", "s of CPU", None, "udf"),
+        Row("rows-jvm", "Avro decoded of rows, beside spark-avro in the JVM", "s of CPU", None, "jvm"),
         Row("protobuf-udf", "Protobuf decoded, beside a Python UDF with Protobuf's classes", "s of CPU", None, "udf"),
         Row("transfer", "columns of Avro that were made before", "s of CPU", None, None),
         Row("floor", "the payloads' lengths only", "s of CPU", None, None),
@@ -199,7 +206,7 @@ def main(arguments: list[str]) -> int:
         bench = Bench(table(), options, Path(name))
         bench.run()
     command = ("bench/schemas.py " + " ".join(arguments)).rstrip()
-    head = HEAD.format(avro=packages.CONNECTOR)
+    head = HEAD.format(avro=packages.CONNECTOR, columnar=COLUMNAR_INPUT)
     notes = profile_notes(bench.rows)
     write(
         bench.rows, bench.loads, options.runs, command, options.out, name="schemas", head=head, notes=notes, line=line
