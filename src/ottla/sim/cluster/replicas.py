@@ -45,17 +45,18 @@ class Content(NamedTuple):
 
 def replica_on(broker: int, drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Replica | None:
     """The copy of a log on these drives; None if there is none with that topic id."""
-    directory = _directory_on(drives, topic, partition, topic_id)
+    directory = directory_on(drives, topic, partition, topic_id)
     return None if directory is None else Replica(broker, list(_read_batches(directory)))
 
 
 def content_on(broker: int, drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Content | None:
     """The content of a compacted log's copy on these drives; None if there is none with that topic id."""
-    directory = _directory_on(drives, topic, partition, topic_id)
+    directory = directory_on(drives, topic, partition, topic_id)
     return None if directory is None else _read_content(broker, directory)
 
 
-def _directory_on(drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Directory | None:
+def directory_on(drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Directory | None:
+    """The directory of a log's copy on these drives; None if there is none with that topic id."""
     for drive in drives:
         directory = drive.root.names.get(f"{topic}-{partition}")
         if isinstance(directory, Directory) and topic_id_in(directory) in (None, topic_id):
@@ -67,7 +68,7 @@ def _read_content(broker: int, directory: Directory) -> Content:
     records: dict[int, Record] = {}
     newest: dict[bytes | None, Record] = {}
     waiting: dict[int, list[Record]] = {}
-    for piece in _batch_views(directory):
+    for piece in batch_views(directory):
         header = header_at(piece)
         found = list(records_of(piece, max_bytes=_RECORDS_MAX_BYTES))
         records.update((record.offset, record) for record in found)
@@ -89,13 +90,13 @@ def _keep_newest(newest: dict[bytes | None, Record], records: list[Record]) -> N
 
 
 def _read_batches(directory: Directory) -> Iterator[tuple[int, int, bytes]]:
-    for piece in _batch_views(directory):
+    for piece in batch_views(directory):
         header = unpack_header(piece)
         last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         yield header[BASE_OFFSET], last, hashlib.blake2b(piece, digest_size=8).digest()
 
 
-def _batch_views(directory: Directory) -> Iterator[memoryview]:
+def batch_views(directory: Directory) -> Iterator[memoryview]:
     """Every complete batch of a log, in order."""
     for name in sorted(directory.names):
         inode = directory.names[name]

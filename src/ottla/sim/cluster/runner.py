@@ -111,7 +111,7 @@ class ClusterRun:
         self.history = self._make_history()
         self.catalog = Catalog()
         self.network = Network(self.timeline, self.streams.named_stream("net"))
-        self.ledger = Ledger(self.history, self.timeline.trace_fact)
+        self.ledger = self._make_ledger()
         random = self.streams.named_stream("store")
         self.ensemble = Ensemble(self.timeline, self.network, random, self.ledger.follow_changes)
         self.nodes = self._make_nodes()
@@ -129,6 +129,9 @@ class ClusterRun:
 
     def _make_history(self) -> ClusterHistory:
         return ClusterHistory()
+
+    def _make_ledger(self) -> Ledger:
+        return Ledger(self.history, self.timeline.trace_fact)
 
     def _broker_properties(self) -> dict[str, str]:
         return cluster_properties(self.streams, self.replication)

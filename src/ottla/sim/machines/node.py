@@ -11,6 +11,7 @@ from typing import Final
 
 from ottla.broker.assembly.root import build_broker
 from ottla.broker.broker import Broker
+from ottla.broker.listener import BrokerListener
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
 from ottla.sim.disks.disk import SimDisk
@@ -54,8 +55,9 @@ class SimNode:
         self.machine.on_end.append(self._on_ended)
         network.machines[node] = self.machine
         # Without a reserve, because a full drive of the simulator is full to the last byte.
-        settings = {"ottla.log.dir.reserve.bytes": "0", **properties, "node.id": str(node)}
-        self.config, _ = BrokerConfig.from_properties(settings)
+        self.properties = {"ottla.log.dir.reserve.bytes": "0", **properties, "node.id": str(node)}
+        """The broker's configuration."""
+        self.config, _ = BrokerConfig.from_properties(self.properties)
         self.broker: Broker | None = None
         self.recoveries = 0
         """Starts after an unclean end in which the broker became ready."""
@@ -87,11 +89,14 @@ class SimNode:
 
     def _start_process(self, process: Process, shell: NodeNetwork, world: World) -> None:
         listener = _NodeListener(self, process, shell)
-        self.broker = broker = build_broker(self.config, world, listener)
+        self.broker = broker = self._build_broker(world, listener)
         process.inputs = broker
         self.timeline.schedule_after(LOOK_NS, "has it failed", self._check_start, process, broker)
         broker.start_broker(self._endpoints())
         self._on_started(shell)
+
+    def _build_broker(self, world: World, listener: BrokerListener) -> Broker:
+        return build_broker(self.config, world, listener)
 
     def _endpoints(self) -> list[Endpoint]:
         """The listeners that the broker registers."""

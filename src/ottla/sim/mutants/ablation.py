@@ -39,9 +39,16 @@ _originals: dict[FunctionType, CodeType] = {}
 @contextlib.contextmanager
 def without_safeguard(name: str | None) -> Iterator[None]:
     """Run the body with this safeguard switched off; None: with all of them. A function can lack one at a time."""
-    changes = [] if name is None else mutated_code(MUTANTS[name])
-    if any(is_mutated(function) for function, _ in changes):
-        raise RuntimeError(f"cannot switch {name} off: one of its functions lacks a safeguard already")
+    with without_mutant(None if name is None else MUTANTS[name]):
+        yield
+
+
+@contextlib.contextmanager
+def without_mutant(mutant: Mutant | None) -> Iterator[None]:
+    """Run the body with the safeguard of a mutant switched off, also of one that is not in `MUTANTS`."""
+    changes = [] if mutant is None else mutated_code(mutant)
+    if mutant is not None and any(is_mutated(function) for function, _ in changes):
+        raise RuntimeError(f"cannot switch {mutant.name} off: one of its functions lacks a safeguard already")
     try:
         for function, code in changes:
             _originals[function], function.__code__ = function.__code__, code
