@@ -12,7 +12,7 @@ BROKER  ?= ottla
 
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of the thousands of processes would compile all modules
 
-.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark roll tables copies librdkafka logins sim fuzz fuzz-logins explore clean
+.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark roll sim-roll tables copies librdkafka logins sim fuzz fuzz-logins explore clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -83,6 +83,10 @@ chaos-spark: $(VENV)/.test  ## Spark's exactly-once sink: tasks, workers, execut
 roll: $(VENV)/.test  ## brokers are replaced by those of release 0.1 and back, the five steps of an upgrade, with kills (ROUNDS=, SEED=)
 	@testbench/setup
 	@$(BIN)/python -m testbench.rolls --rounds $(or $(ROUNDS),3) $(if $(SEED),--seed $(SEED))
+
+sim-roll: $(VENV)/.test  ## 500 simulated clusters roll from release 0.1 to this one and back, and fail without each gate (SEEDS=)
+	@$(BIN)/python -m testbench.mixed --seeds $(or $(SEEDS),1..500)
+	@$(BIN)/python -m testbench.mixed --gates --seeds 1..100 --seconds 12 --brokers 3
 
 tables: $(VENV)/.test  ## all real events into Iceberg and Delta tables, killed at each step; DuckDB and Spark read them
 	@testbench/setup
