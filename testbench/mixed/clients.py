@@ -11,7 +11,7 @@ from ottla.record.batch import Record, encode_batch
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.faults import Fired
 from ottla.sim.networks.wire_client import CONTROLLER
-from ottla.sim.world import MS, SECOND
+from ottla.sim.world import MS, SECOND, WALL_START_MS
 from ottla.wire.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -112,7 +112,8 @@ class OldFormatProducer:
     def _write_batch(self) -> None:
         self._number += 1
         partition = self._number % 2
-        batch = encode_batch([Record(0, self._client.timeline.now_ns // MS, None, _VALUE + b"%d" % self._number)])
+        wall_ms = WALL_START_MS + self._client.timeline.now_ns // MS
+        batch = encode_batch([Record(0, wall_ms, None, _VALUE + b"%d" % self._number)])
         row = ProduceRequest.PartitionProduceData(index=partition, records=bytes(batch))
         topic = ProduceRequest.TopicProduceData(name=OLD_FORMAT, partition_data=[row])
         request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic])

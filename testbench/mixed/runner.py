@@ -32,7 +32,7 @@ LEVEL_KNOWN_NS: Final = 6 * SECOND
 
 
 class _Noticed(Exception):
-    """A gate is off, and something has noticed it: the rest of the run does not matter."""
+    """A format is not kept: the rest of the run does not matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,8 @@ class MixedOptions(TransactionOptions):
 
     gate: str | None = None
     """The gate of a format that is switched off, of `gates.GATES`."""
+    until_noticed: bool = False
+    """End the run when a format is not kept."""
 
     def run_seed(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
@@ -114,7 +116,7 @@ class MixedRun(ClusterRun):
 
     def _scan_again(self) -> None:
         self.scan.scan_all()
-        if self.options.gate is not None and self.watch.found:
+        if self.watch.found and (self.options.until_noticed or self.options.gate is not None):
             raise _Noticed
         self.timeline.schedule_after(SCAN_NS, "scan", self._scan_again)
 

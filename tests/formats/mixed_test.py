@@ -27,7 +27,8 @@ from testbench.mixed.runner import MixedOptions
 from testbench.releases import ReleaseError, release_source
 
 import ottla
-from ottla.sim.mutants.ablation import mutated_code
+from ottla.sim.mutants.ablation import mutated_code, without_mutant
+from ottla.sim.mutants.mutant import Edit, Mutant
 from ottla.sim.swarm import run_seed
 from ottla.wire.apis import ApiKey
 
@@ -169,6 +170,32 @@ def test_the_source_of_each_gate_is_where_its_row_looks(name: str) -> None:
 def test_a_seed_fails_without_the_gate(name: str, release: Path) -> None:
     result = run_seed(SEEDS[name], MixedOptions(seconds=SECONDS, brokers=BROKERS, gate=name))
     assert GATES[name].noticed_by in {found for found, _ in result.violations}
+
+
+NEWER = {
+    "nodes_keep_to_their_version": (
+        2,
+        Edit("ottla.cluster.store.layout", "encode_state", '"version": 1', '"version": 2'),
+    ),
+    "files_keep_to_their_version": (
+        1,
+        Edit("ottla.storage.checkpoints", "_format_text", "str(_TEXT_VERSION)", '"1"'),
+    ),
+    "requests_keep_to_their_level": (
+        2,
+        Edit("ottla.cluster.controller.channel", "BrokerChannel._build_request", "STOP_REPLICA_VERSION", "3"),
+    ),
+}
+"""By property, a seed, and a change of this release to a format that has no gate."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NEWER)
+def test_a_newer_format_without_a_gate_fails_a_seed(name: str, release: Path) -> None:
+    seed, edit = NEWER[name]
+    with without_mutant(Mutant("newer format", "", (edit,))):
+        result = run_seed(seed, MixedOptions(seconds=SECONDS, brokers=BROKERS, until_noticed=True))
+    assert name in {found for found, _ in result.violations}
 
 
 # -- rolls -------------------------------------------------------------------------------------------------------------
