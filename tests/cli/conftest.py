@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from click.testing import CliRunner, Result
+from testbench.retention import NO_RETENTION
 
 from ottla.cli.main import cli
 from ottla.server.embedded import EmbeddedBroker
@@ -24,7 +25,8 @@ Ottla = Callable[..., Result]
 @pytest.fixture(scope="session")
 def brokers() -> Iterator[str]:
     """The address of a broker."""
-    with EmbeddedBroker(config={"num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}) as broker:
+    config = {**NO_RETENTION, "num.partitions": "3", "group.initial.rebalance.delay.ms": "0"}
+    with EmbeddedBroker(config=config) as broker:
         yield broker.bootstrap
 
 

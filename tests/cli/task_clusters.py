@@ -13,10 +13,12 @@ from pathlib import Path
 from testbench.apache_kafka.cluster import KafkaCluster
 from testbench.cluster import OttlaUp
 from testbench.ports import HOST, free_port
+from testbench.retention import NO_RETENTION
 
 from ottla.server.embedded import EmbeddedBroker
 
 SETTINGS = {
+    **NO_RETENTION,
     "default.replication.factor": "1",
     "min.insync.replicas": "1",
     "num.partitions": "1",

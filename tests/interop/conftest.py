@@ -16,6 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the test bench is not part of the package
 
 from testbench.ottla_node import OttlaNode
+from testbench.retention import NO_RETENTION
 from tests.names import own_name
 
 
@@ -26,15 +27,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
 
 
-NOT_YET = {"log.initial.task.delay.ms": "86400000", "log.retention.check.interval.ms": "86400000"}
-"""Records of tests are from 2023 or older: retention, which runs half a minute after the start and then every five
-minutes, would drop them in the midst of a test."""
-
-
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
     """One broker for all tests; every test uses topics of its own."""
-    node = OttlaNode(tmp_path_factory.mktemp("interop") / "data", NOT_YET)
+    node = OttlaNode(tmp_path_factory.mktemp("interop") / "data", {**NO_RETENTION})
     node.start()
     yield node
     node.stop()
@@ -64,7 +60,7 @@ def node(tmp_path: Path) -> Iterator[Callable[..., OttlaNode]]:
 
     def make(**settings: str) -> OttlaNode:
         named = {key.replace("_", "."): value for key, value in settings.items()}
-        made = OttlaNode(tmp_path / f"node{len(nodes)}", NOT_YET | named)
+        made = OttlaNode(tmp_path / f"node{len(nodes)}", {**NO_RETENTION, **named})
         made.start()
         nodes.append(made)
         return made

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.apache_kafka.packages import BenchError, connector_jars
+from testbench.retention import NO_RETENTION
 from tests.spark.attempts import Bench
 
 from ottla.client.admin.admin import Admin
@@ -116,7 +117,7 @@ class Topics:
 
 @pytest.fixture(scope="session")
 def topics() -> Iterator[Topics]:
-    with EmbeddedBroker() as broker:
+    with EmbeddedBroker(config=NO_RETENTION) as broker:
         found = Topics(broker.bootstrap)
         yield found
         found.close()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
+from testbench.retention import NO_RETENTION
 
 from ottla.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from ottla.server.embedded import EmbeddedBroker
@@ -88,7 +89,7 @@ class Topic(NamedTuple):
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
-    with EmbeddedBroker(config={"group.initial.rebalance.delay.ms": "0"}) as broker:
+    with EmbeddedBroker(config={**NO_RETENTION, "group.initial.rebalance.delay.ms": "0"}) as broker:
         yield broker.bootstrap
 
 
