@@ -25,7 +25,7 @@ from ottla.server.embedded import EmbeddedBroker
 from ottla.spark.errors import ExpiredTransaction, Fenced
 
 pytestmark = pytest.mark.slow
-JOB = Path(__file__).with_name("table_job.py")
+ROOT = Path(__file__).parents[2]
 STRIDE = int(os.environ.get("TABLES_STRIDE", "11"))
 """Steps from one kill to the next; `TABLES_STRIDE=1` tries all."""
 MOST_STEPS = 120
@@ -74,9 +74,9 @@ def expect_exact(query: Query, target: Target, batches: int) -> None:
 
 
 def test_a_batch_that_is_killed_at_each_step_is_exact(query: Query, target: Target) -> None:
-    command = [sys.executable, str(JOB), json.dumps(query)]
+    command = [sys.executable, "-m", "tests.pipeline.table_job", json.dumps(query)]
     batches, answers = count(), list[str]()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as job:
         assert job.stdin is not None
         assert job.stdout is not None
 
