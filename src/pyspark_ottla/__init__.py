@@ -22,7 +22,9 @@ if TYPE_CHECKING:
         iceberg,
         map_batches,
         map_rows,
+        offsets_after_history,
         parquet,
+        topic_with_history,
     )
 
 __all__ = [
@@ -35,11 +37,15 @@ __all__ = [
     "iceberg",
     "map_batches",
     "map_rows",
+    "offsets_after_history",
     "parquet",
+    "topic_with_history",
 ]
 
 # Pipelines are imported on first use, because every worker of Spark imports this package.
-_PIPELINES = "Out Pipeline Poison Record delta iceberg map_batches map_rows parquet"
+_PIPELINES = (
+    "Out Pipeline Poison Record delta iceberg map_batches map_rows offsets_after_history parquet topic_with_history"
+)
 __getattr__, __dir__ = names_on_demand(globals(), {"ottla.pipeline": _PIPELINES})
 
 freeze_loaded_modules()

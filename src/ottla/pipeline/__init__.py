@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ottla.pipeline.pipeline import Pipeline, PipelinePlan, Running, StepPlan
     from ottla.pipeline.progress import StepProgress
     from ottla.pipeline.status import StepStatus
+    from ottla.pipeline.table_history import offsets_after_history, topic_with_history
     from ottla.pipeline.table_output.targets import TableTarget, delta, iceberg, parquet
 
 _HOMES: Final = {
@@ -25,6 +26,7 @@ _HOMES: Final = {
     "ottla.pipeline.pipeline": "Pipeline PipelinePlan Running StepPlan",
     "ottla.pipeline.progress": "StepProgress",
     "ottla.pipeline.status": "StepStatus",
+    "ottla.pipeline.table_history": "offsets_after_history topic_with_history",
     "ottla.pipeline.table_output.targets": "TableTarget delta iceberg parquet",
 }
 
@@ -49,7 +51,9 @@ __all__ = [
     "iceberg",
     "map_batches",
     "map_rows",
+    "offsets_after_history",
     "parquet",
+    "topic_with_history",
 ]
 
 __getattr__, __dir__ = names_on_demand(globals(), _HOMES)

@@ -23,6 +23,7 @@ from ottla.tables.writers import Making, require_mode, require_partitioning
 _COMPRESSED: Final = WriterProperties(compression="ZSTD")
 """As in Iceberg tables and Parquet folders. With Snappy, the default of delta-rs, files of text are twice as large, and
 the kernel's copies of them cost nearly the CPU that zstd costs."""
+_APPLICATION: Final = "ottla/"
 _PARTITION_FORMATS: Final = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
 
 
@@ -34,7 +35,8 @@ class DeltaWriter:
     def __init__(self, uri: str, topic: str, making: Making, properties: Mapping[str, str]) -> None:
         """properties: of the object store, as delta-rs documents them. Raises TableError."""
         self.name = f"Delta table {uri}"
-        self._app = f"ottla/{topic}"
+        self._topic = topic
+        self._app = f"{_APPLICATION}{topic}"
         self._making = making
         self._found: TableOffsets | None = None
         """As of the last `read_offsets`."""
@@ -70,29 +72,10 @@ class DeltaWriter:
     def _find_offsets(self) -> TableOffsets | None:
         with self._table_errors():
             self._table.update_incremental()
-            number = self._table.transaction_version(f"{self._app}/partitions")
-            is_upsert = self._table.transaction_version(f"{self._app}/upsert") is not None
-            # A table without offsets is new, or its rows are of another origin, and not this topic's.
-            if number is None:
-                self._require_empty()
-                return None
-            # One application per partition: a version is a single number, and only its own partition changes it.
-            found = {at: self._table.transaction_version(f"{self._app}/{at}") for at in range(number)}
-            high = self._table.transaction_version(f"{self._app}/id/high")
-            low = self._table.transaction_version(f"{self._app}/id/low")
-        require_mode(self.name, self._making.layout, is_upsert=is_upsert)
-        if high is None or low is None:
-            raise OffsetsLostError(f"{self.name} has offsets without a topic id", "Copy the topic into a new table")
-        topic_id = (high.to_bytes(8, "big", signed=True) + low.to_bytes(8, "big", signed=True)).hex()
-        return TableOffsets(topic_id, {at: offset for at, offset in found.items() if offset is not None})
-
-    def _require_empty(self) -> None:
-        if self._table.file_uris():
-            raise OffsetsLostError(
-                f"{self.name} has rows, but no offsets of this topic: they expired "
-                "(delta.setTransactionRetentionDuration), or the table has another origin",
-                "Copy the topic into a new table",
-            )
+            found, is_upsert = saved_offsets(self._table, self._topic, self.name)
+        if found is not None:
+            require_mode(self.name, self._making.layout, is_upsert=is_upsert)
+        return found
 
     def append_rows(self, rows: pa.Table, before: TableOffsets, after: TableOffsets) -> None:  # noqa: ARG002  # the seam's
         """One version with the rows and the offsets. Raises CommitConflict, TableError."""
@@ -175,3 +158,29 @@ class DeltaWriter:
             raise
         except DeltaError as error:
             raise TableError(f"{self.name}: {error}", "Check the location and --property") from error
+
+
+def saved_offsets(table: DeltaTable, topic: str, name: str) -> tuple[TableOffsets | None, bool]:
+    """The offsets of a topic in a table, None in one without rows; and whether the table has one row per key.
+
+    name: of the table. Raises OffsetsLostError, DeltaError.
+    """
+    app = f"{_APPLICATION}{topic}"
+    number = table.transaction_version(f"{app}/partitions")
+    # A table without offsets is new, or its rows are of another origin, and not this topic's.
+    if number is None:
+        if table.file_uris():
+            raise OffsetsLostError(
+                f"{name} has rows, but no offsets of this topic: they expired "
+                "(delta.setTransactionRetentionDuration), or the table has another origin",
+                "Copy the topic into a new table",
+            )
+        return None, False
+    # One application per partition: a version is a single number, and only its own partition changes it.
+    found = {at: table.transaction_version(f"{app}/{at}") for at in range(number)}
+    high, low = table.transaction_version(f"{app}/id/high"), table.transaction_version(f"{app}/id/low")
+    if high is None or low is None:
+        raise OffsetsLostError(f"{name} has offsets without a topic id", "Copy the topic into a new table")
+    topic_id = (high.to_bytes(8, "big", signed=True) + low.to_bytes(8, "big", signed=True)).hex()
+    offsets = TableOffsets(topic_id, {at: offset for at, offset in found.items() if offset is not None})
+    return offsets, table.transaction_version(f"{app}/upsert") is not None

@@ -22,7 +22,6 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import BooleanExpression, In
 from pyiceberg.table import Table, Transaction
-from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import DayTransform, HourTransform, Transform
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -42,7 +41,6 @@ _MAX_QUERIES: Final = 1_000
 _UPSERT: Final = "upsert"
 _TRANSFORMS: Final[dict[str, Transform[Any, Any]]] = {"day": DayTransform(), "hour": HourTransform()}
 _RETRIES: Final = "commit.retry.num-retries"
-_MAX_ANCESTORS: Final = 100_000
 _RESERVED: Final = frozenset(
     ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
 )
@@ -96,30 +94,11 @@ class IcebergWriter:
         with catalog_errors(self.name):
             self._table.refresh()
         # A table without a snapshot has no rows: the topic is copied from its beginning.
-        snapshot = self._table.current_snapshot()
-        if snapshot is None:
+        if self._table.current_snapshot() is None:
             return None
-        text = self._find_summary(snapshot)
-        return decode_offsets(text, self.name)
-
-    def _find_summary(self, snapshot: Snapshot) -> str:
-        found: Snapshot | None = snapshot
-        # Compaction and other writers add snapshots without offsets: the newest ancestor that has them counts.
-        for _ in range(_MAX_ANCESTORS):
-            if found is None:
-                break
-            summary = found.summary.additional_properties if found.summary else {}
-            if OFFSETS in summary and summary.get(TOPIC) == self._topic:
-                require_mode(self.name, self._layout, is_upsert=summary.get(MODE) == _UPSERT)
-                return str(summary[OFFSETS])
-            parent = found.parent_snapshot_id
-            found = None if parent is None else self._table.snapshot_by_id(parent)
-        raise OffsetsLostError(
-            f"{self.name} has snapshots, but none of them has the offsets of topic {self._topic}: they expired, or the "
-            "table has another origin",
-            "Copy the topic into a new table, and expire only snapshots that are older than the newest with "
-            f"{OFFSETS} in its summary",
-        )
+        found, is_upsert = saved_offsets(self._table, self._topic, self.name)
+        require_mode(self.name, self._layout, is_upsert=is_upsert)
+        return found
 
     def append_rows(self, rows: pa.Table, before: TableOffsets, after: TableOffsets) -> None:  # noqa: ARG002  # the seam's
         """One snapshot with the rows and the offsets. Raises CommitConflict, TableError."""
@@ -160,6 +139,23 @@ def summaries_of(table: Table) -> Iterator[Mapping[str, str]]:
     while number is not None and (snapshot := snapshots.pop(number, None)) is not None:
         yield snapshot.summary.additional_properties if snapshot.summary else {}
         number = snapshot.parent_snapshot_id
+
+
+def saved_offsets(table: Table, topic: str, name: str) -> tuple[TableOffsets, bool]:
+    """The offsets of the newest snapshot that has them, and whether the table has one row per key.
+
+    name: of the table. Raises OffsetsLostError.
+    """
+    # Compaction and other writers add snapshots without offsets: the newest ancestor that has them counts.
+    for summary in summaries_of(table):
+        if OFFSETS in summary and summary.get(TOPIC) == topic:
+            return decode_offsets(str(summary[OFFSETS]), name), summary.get(MODE) == _UPSERT
+    raise OffsetsLostError(
+        f"{name} has snapshots, but none of them has the offsets of topic {topic}: they expired, or the table has "
+        "another origin",
+        f"Copy the topic into a new table, and expire only snapshots that are older than the newest with {OFFSETS} in "
+        "its summary",
+    )
 
 
 def batches_of(table: Table) -> dict[str, str]:

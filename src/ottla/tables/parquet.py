@@ -58,7 +58,7 @@ class ParquetWriter:
         try:
             for left in self._folder.glob(f".*{_TEMPORARY}"):  # of a writer that was killed: we hold its lock
                 left.unlink()
-            self._offsets = self._find_offsets()
+            self._offsets, _ = saved_files(self._folder, topic, self.name)
             self.columns = self._read_columns(making)
         except BaseException:
             self._lock.close()
@@ -78,47 +78,6 @@ class ParquetWriter:
     def read_offsets(self) -> TableOffsets | None:
         """The offsets that the names of the files have."""
         return self._offsets
-
-    def _find_offsets(self) -> TableOffsets | None:
-        # The names are the only state: there is no file that could say otherwise than the files that are there.
-        ranges: dict[int, list[tuple[int, int]]] = {}
-        for name in os.listdir(self._folder):
-            if name.endswith(".parquet"):
-                number, first, end = self._parse_name(name)
-                ranges.setdefault(number, []).append((first, end))
-        origin = self._read_origin()
-        if not ranges:
-            return None
-        return TableOffsets(origin, {number: self._end_of(number, found) for number, found in ranges.items()})
-
-    def _parse_name(self, name: str) -> tuple[int, int, int]:
-        match = _NAME.fullmatch(name)
-        if match is None or match[1] != self._topic:
-            raise OffsetsLostError(f"{self.name}: {name} is not a file of topic {self._topic}", "Take an empty folder")
-        return int(match[2]), int(match[3]), int(match[4])
-
-    def _end_of(self, number: int, ranges: list[tuple[int, int]]) -> int:
-        # Each file begins where the one before ends: a gap is a file that is missing, an overlap rows that are twice.
-        ranges.sort()
-        for (_, end), (first, _) in pairwise(ranges):
-            if first != end:
-                kind = "are missing" if first > end else "are there twice"
-                raise OffsetsLostError(
-                    f"{self.name}: offsets of partition {number} {kind}: {min(first, end)} to {max(first, end)}",
-                    "Bring back the files that this writer made, or copy the topic into an empty folder",
-                )
-        return ranges[-1][1]
-
-    def _read_origin(self) -> str:
-        try:
-            with (self._folder / _ORIGIN).open(encoding="utf-8") as file:
-                return str(json.loads(file.read(_MAX_ORIGIN))["topic_id"])
-        except FileNotFoundError:
-            return ""
-        except (ValueError, KeyError, TypeError) as error:
-            raise OffsetsLostError(
-                f"{self.name}: {_ORIGIN} cannot be read ({error})", "Take an empty folder"
-            ) from error
 
     def _read_columns(self, making: Making) -> pa.Schema:
         """The columns of the newest file. A folder whose rows have bytes only does not name them."""
@@ -171,6 +130,53 @@ class ParquetWriter:
     def close(self) -> None:
         """Give the lock back."""
         self._lock.close()
+
+
+def has_columns(folder: Path) -> bool:
+    """Whether the rows of a folder's files have the columns of a schema. Those with bytes only do not name them."""
+    return (folder / _COLUMNS).exists()
+
+
+def saved_files(folder: Path, topic: str, name: str) -> tuple[TableOffsets | None, list[Path]]:
+    """The offsets that the names of the files in a folder have, None without files; and the files.
+
+    name: of the folder, for messages. Raises OffsetsLostError, OSError.
+    """
+    # The names are the only state: there is no file that could say otherwise than the files that are there.
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    files = [each for each in os.listdir(folder) if each.endswith(".parquet")]
+    for each in files:
+        match = _NAME.fullmatch(each)
+        if match is None or match[1] != topic:
+            raise OffsetsLostError(f"{name}: {each} is not a file of topic {topic}", "Take an empty folder")
+        ranges.setdefault(int(match[2]), []).append((int(match[3]), int(match[4])))
+    if not ranges:
+        return None, []
+    ends = {number: _end_of(name, number, found) for number, found in ranges.items()}
+    return TableOffsets(_read_origin(folder, name), ends), [folder / each for each in sorted(files)]
+
+
+def _end_of(name: str, number: int, ranges: list[tuple[int, int]]) -> int:
+    # Each file begins where the one before ends: a gap is a file that is missing, an overlap rows that are twice.
+    ranges.sort()
+    for (_, end), (first, _) in pairwise(ranges):
+        if first != end:
+            kind = "are missing" if first > end else "are there twice"
+            raise OffsetsLostError(
+                f"{name}: offsets of partition {number} {kind}: {min(first, end)} to {max(first, end)}",
+                "Bring back the files that this writer made, or copy the topic into an empty folder",
+            )
+    return ranges[-1][1]
+
+
+def _read_origin(folder: Path, name: str) -> str:
+    try:
+        with (folder / _ORIGIN).open(encoding="utf-8") as file:
+            return str(json.loads(file.read(_MAX_ORIGIN))["topic_id"])
+    except FileNotFoundError:
+        return ""
+    except (ValueError, KeyError, TypeError) as error:
+        raise OffsetsLostError(f"{name}: {_ORIGIN} cannot be read ({error})", "Take an empty folder") from error
 
 
 def sync_path(path: Path) -> None:
