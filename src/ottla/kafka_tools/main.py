@@ -43,6 +43,7 @@ TOOLS: Final = {
     "kafka-get-offsets": "topics.get_offsets",
     "kafka-delete-records": "topics.delete_records",
     "kafka-broker-api-versions": "cluster.broker_api_versions",
+    "kafka-client-metrics": "cluster.client_metrics",
     "kafka-features": "features.features",
     "kafka-cluster": "cluster.cluster",
     "kafka-leader-election": "partitions.leader_election",
