@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.terminal import draw_status, protected_stream, visible_text
+from ottla.terminal import Style, draw_status, protected_stream, visible_text, write_styled
 
 SOURCES = Path(__file__).parent.parent / "src"
 
@@ -95,6 +95,32 @@ def test_a_terminal_that_lacks_a_character_gets_an_escape() -> None:
 def test_only_the_progress_line_moves_the_cursor(screen: Screen) -> None:
     draw_status("42 of \x1b[2J", screen.stream, end="\n")
     assert screen.read() == b"\r\x1b[K42 of \\x1b[2J\n"
+
+
+PIECES = [("a \x1b[2J", Style.PLAIN), ("ok ", Style.GOOD), ("\x1b[0m!", Style.BAD)]
+
+
+def test_pieces_have_colours_and_their_text_cannot_have_any(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    write_styled(PIECES, screen.stream)
+    assert screen.read() == b"a \\x1b[2J\x1b[32mok \x1b[0m\x1b[31m\\x1b[0m!\x1b[0m\n"
+
+
+@pytest.mark.parametrize(("name", "value"), [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_users_can_switch_colours_off(screen: Screen, monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(name, value)
+    write_styled(PIECES, screen.stream)
+    assert screen.read() == b"a \\x1b[2Jok \\x1b[0m!\n"
+
+
+def test_a_pipe_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    below = io.BytesIO()
+    stream = io.TextIOWrapper(below)
+    write_styled(PIECES, stream)
+    stream.flush()
+    assert below.getvalue() == b"a \x1b[2Jok \x1b[0m!\n"
 
 
 def test_output_that_is_not_a_terminal_is_unchanged() -> None:

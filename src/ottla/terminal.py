@@ -3,7 +3,7 @@
 Zone: real. Names, ids, messages and records from a cluster are untrusted: an escape sequence in them could rename the
 window, move the cursor, or hide text. `protect_streams` therefore replaces stdout and stderr, if they are terminals, by
 streams that show such characters as escapes. It does so below the text layer, so that no command can forget it. Only
-`draw_status` writes control sequences, for progress lines.
+`draw_status` writes control sequences, for progress lines, and `write_styled`, for colours.
 
 Output to a pipe or a file is not changed: programs get the bytes.
 """
@@ -12,8 +12,11 @@ from __future__ import annotations
 
 import codecs
 import io
+import os
 import sys
 import unicodedata
+from collections.abc import Iterable
+from enum import Enum
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
@@ -23,6 +26,16 @@ _ALLOWED: Final = "\n\t"
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: controls (C0, DEL, C1), format characters (bidirectional overrides, zero-width characters, tags),
 surrogates, line and paragraph separators."""
+
+
+class Style(Enum):
+    """How a terminal shows a piece of text: the numbers of its control sequence (ECMA-48, SGR)."""
+
+    PLAIN = ""
+    STRONG = "1"
+    GOOD = "32"
+    WARNING = "33"
+    BAD = "31"
 
 
 def visible_text(text: str) -> str:
@@ -113,3 +126,26 @@ def draw_status(text: str, stream: TextIO | None = None, *, end: str = "") -> No
     else:
         stream.write(line)
         stream.flush()
+
+
+def shows_styles(stream: TextIO) -> bool:
+    """Whether text may be coloured there: in a protected terminal, without NO_COLOR (no-color.org) or TERM=dumb."""
+    is_terminal = isinstance(getattr(stream, "buffer", None), _TerminalBuffer)
+    return is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def write_styled(pieces: Iterable[tuple[str, Style]], stream: TextIO | None = None) -> None:
+    """Write a line of pieces, each made visible; coloured where `shows_styles`. stream: stdout by default."""
+    stream = sys.stdout if stream is None else stream
+    buffer = getattr(stream, "buffer", None)
+    if not shows_styles(stream) or not isinstance(buffer, _TerminalBuffer):
+        stream.write("".join(text for text, _ in pieces) + "\n")
+        stream.flush()  # so that lines of both streams keep their order
+        return
+    stream.flush()
+    shown = (
+        visible_text(text) if style is Style.PLAIN else f"\x1b[{style.value}m{visible_text(text)}\x1b[0m"
+        for text, style in pieces
+    )
+    buffer.write_raw("".join(shown) + "\n")
+    buffer.flush()

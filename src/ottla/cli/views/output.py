@@ -1,6 +1,6 @@
 """Results on stdout: tables for people, JSON, CSV and YAML for programs.
 
-Zone: real. Plain text without colours, in a terminal or not. Sends no request to a cluster.
+Zone: real. Colours only in a terminal, and only of headings and verdicts. Sends no request to a cluster.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from ottla.terminal import visible_text
+from ottla.terminal import Style, visible_text, write_styled
 from ottla.utf8 import readable_text
 
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
@@ -22,11 +22,27 @@ TABLE_AND_DOCUMENTS: Final = ("table", "json", "jsonl", "csv", "yaml")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _YAML_WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "null"})
 """Words that YAML 1.1 does not read as text."""
+_VERDICTS: Final = {
+    "ok": Style.GOOD,
+    "yes": Style.GOOD,
+    "warning": Style.WARNING,
+    "error": Style.BAD,
+    "no": Style.BAD,
+}
 
 
 def write_line(text: str) -> None:
     """Print a line of data, with replacement characters for text that is not UTF-8."""
     click.echo(readable_text(text))
+
+
+def write_verdict(word: str, rest: str, *, before: str = "") -> None:
+    """Print a line with a verdict, which has a colour in a terminal.
+
+    word: `ok`, `yes`, `warning`, `error` or `no`, with spaces behind it. before, rest: text around it.
+    """
+    pieces = ((before, Style.PLAIN), (word, _VERDICTS.get(word.strip(), Style.PLAIN)), (rest, Style.PLAIN))
+    write_styled((readable_text(text), style) for text, style in pieces)
 
 
 def write_json(value: Json) -> None:
@@ -77,12 +93,12 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     cells = [["-" if cell is None else one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
     right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(header))]
-    for line in [list(header), *cells]:
+    for number, line in enumerate([list(header), *cells]):
         padded = [
             text.rjust(width) if to_right else text.ljust(width)
             for text, width, to_right in zip(line, widths, right, strict=True)
         ]
-        write_line("  ".join(padded).rstrip())
+        write_styled([("  ".join(padded).rstrip(), Style.PLAIN if number else Style.STRONG)])
 
 
 def one_line(text: str) -> str:

@@ -11,7 +11,15 @@ import click
 
 from ottla.cli.commands.cluster.features import features
 from ottla.cli.options import client_settings, common_options, connect_cluster, output_option, print_note
-from ottla.cli.views.output import TABLE_AND_DOCUMENTS, one_line, write_document, write_json, write_line, write_table
+from ottla.cli.views.output import (
+    TABLE_AND_DOCUMENTS,
+    one_line,
+    write_document,
+    write_json,
+    write_line,
+    write_table,
+    write_verdict,
+)
 from ottla.cli.views.watch import watch_option, watch_view
 
 if TYPE_CHECKING:
@@ -74,7 +82,7 @@ def _write_health(health: Health) -> None:
     view = health.probe.view
     controller = view.controller_id if view.controller_id >= 0 else "none"
     answering = sum(each.error is None for each in health.probe.brokers)
-    write_line(f"{'Healthy:':14}{'yes' if health.healthy else 'no'}")
+    write_verdict("yes" if health.healthy else "no", "", before=f"{'Healthy:':14}")
     write_line(f"{'Cluster:':14}{view.cluster_id or 'unknown'}, controller {controller}")
     write_line(f"{'Brokers:':14}{answering} of {len(health.probe.brokers)} answer")
     if health.partitions is not None:
@@ -83,7 +91,7 @@ def _write_health(health: Health) -> None:
         found = [each for each in health.problems if each.kind == kind]
         write_line("")
         for each in found[:_SHOWN]:
-            write_line(f"{each.severity:9}{one_line(f'{each.subject}: {each.message}')}")
+            write_verdict(f"{each.severity:9}", one_line(f"{each.subject}: {each.message}"))
         if len(found) > _SHOWN:
             write_line(f"{'':9}and {len(found) - _SHOWN} more: see -o json")
         for step in dict.fromkeys(each.next_step for each in found if each.next_step):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.options import common_options, option_value, output_option
-from ottla.cli.views.output import TABLE_AND_DOCUMENTS, one_line, write_documents, write_line
+from ottla.cli.views.output import TABLE_AND_DOCUMENTS, one_line, write_documents, write_line, write_verdict
 
 if TYPE_CHECKING:
     from ottla.cli.diagnosis.findings import Finding
@@ -65,6 +65,7 @@ def _examine() -> Iterator[Finding]:
 
 
 def _write_finding(finding: Finding) -> None:
-    write_line(f"{finding.level:8} {finding.check:11} {one_line(f'{finding.subject}: {finding.message}')}")
+    rest = f" {finding.check:11} {one_line(f'{finding.subject}: {finding.message}')}"
+    write_verdict(f"{finding.level:8}", rest)
     if finding.next_step:
         write_line(f"{'':20} next: {one_line(finding.next_step)}")
