@@ -62,6 +62,9 @@ def test_topics_and_groups_are_completed(ottla, brokers: str, filled: str, monke
         assert "complete-me" in offered(*words, "complete"), words
         assert "__consumer_offsets" not in offered(*words, "")
     assert "__consumer_offsets" in offered("consume", "__")
+    assert "complete-me" in offered("table", "complete")
+    assert offered("table", "co")[0] == "copy"
+    assert "--to" in offered("table", "complete-me", "--t")
     assert offered("group", "describe", "complete") == ["complete-group"]
     assert offered("topic", "describe", "complete-me", "complete") == [], "it is there already"
     assert offered("consume", "-b", "127.0.0.1:1", "complete") == [], "no reachable broker is not an error"

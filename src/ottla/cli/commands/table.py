@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ottla.cli.commands.table_maintenance import catalog_options, maintain_table, resolve_properties
 from ottla.cli.name_options import complete_topics
@@ -37,6 +38,12 @@ class TableGroup(click.Group):
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
             args = ["copy", *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands, and the topics that `copy` takes."""
+        topic = self.commands["copy"].params[0]
+        topics = [CompletionItem(name) for name in complete_topics(ctx, topic, incomplete)]
+        return [*super().shell_complete(ctx, incomplete), *topics]
 
 
 @click.group(cls=TableGroup)
