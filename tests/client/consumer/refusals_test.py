@@ -341,14 +341,22 @@ def after(group: ScriptedGroup, delivered: int) -> Afterwards:
     return Afterwards(delivered, len(group.commits), group.stale)
 
 
-def meet(group: ScriptedGroup, code: ErrorCode) -> None:
-    """Refuses a heartbeat. A refused or forgotten member stays outside; a retriable error is over then."""
+def meet(group: ScriptedGroup, code: ErrorCode, poll: Callable[[], object] = lambda: None) -> None:
+    """Refuses a heartbeat. A refused or forgotten member stays outside; a retriable error is over then.
+
+    poll: called meanwhile, for a client that joins again only within it after it missed its session on a busy machine.
+    """
     if code in FORGETTING:
         group.codes[ApiKey.JOIN_GROUP] = ErrorCode.UNKNOWN_MEMBER_ID
     elif code in REFUSALS:
         group.codes[ApiKey.JOIN_GROUP] = group.codes[ApiKey.SYNC_GROUP] = code
     group.codes[ApiKey.HEARTBEAT] = code
-    until(lambda: group.given[ApiKey.HEARTBEAT, code] > 0)
+
+    def has_met() -> bool:
+        poll()
+        return group.given[ApiKey.HEARTBEAT, code] > 0
+
+    until(has_met)
     if code in PASSING:
         group.codes.clear()
 
@@ -415,7 +423,6 @@ def kafka_python_afterwards(group: ScriptedGroup, code: ErrorCode) -> Afterwards
     until(lambda: bool(consumer.partitions_for_topic(TOPIC)))  # without them it may assign itself no partition for ever
     consumer.subscribe([TOPIC])
     until(lambda: bool(consumer.poll(50)))
-    meet(group, code)
 
     def poll(timeout_ms: int) -> int:
         try:
@@ -423,6 +430,7 @@ def kafka_python_afterwards(group: ScriptedGroup, code: ErrorCode) -> Afterwards
         except kafka.errors.KafkaError:
             return 0
 
+    meet(group, code, lambda: poll(20))
     for _ in range(_QUEUED):
         poll(20)
     delivered = 0
