@@ -30,10 +30,11 @@ CLIENTS: Final = f"({THIRD_PARTY}) and not disk and not root"
 AS_ROOT: Final = "root and not disk"
 DISK: Final = "disk"
 LARGE: Final = (
-    "broker", "cli", "client", "cluster", "contract", "record", "replication", "security", "server", "sim", "spark",
-    "storage", "tables", "wire",
+    "sim", "broker", "client", "cluster", "server", "cli", "spark", "tables", "storage", "security", "record", "wire",
+    "replication", "contract",
 )  # fmt: skip
-"""Directories of tests that need only Python, each of them a part."""
+"""Directories of tests that need only Python, each of them a part; the longest first, so that none is left alone at
+the end."""
 WITH_ROOT: Final = ("tests/faults", "tests/server", "tests/testbench")
 """Directories of the tests that need root: collecting all others takes a minute."""
 WITH_DISK: Final = ("tests/faults",)
@@ -69,7 +70,8 @@ def python_parts() -> list[Part]:
     """Lint, and the tests that need only Python."""
     large = [f"tests/{name}" for name in LARGE]
     lint = Part("lint", ("make", "--no-print-directory", "lint"))
-    return [lint, *(chosen(path, PYTHON, [path]) for path in large), chosen("the others", PYTHON, ["tests"], large)]
+    others = chosen("the others", PYTHON, ["tests"], large)
+    return [lint, others, *(chosen(path, PYTHON, [path]) for path in large)]
 
 
 def spark_parts() -> list[Part]:
