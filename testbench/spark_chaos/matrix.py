@@ -47,14 +47,13 @@ MOVING_PLANS: Final[dict[str, dict[str, Any]]] = {
 }
 """Rows may come to other tasks: the batch is written as a whole."""
 
-_FAILURES: Final = Run(
-    (
-        "start@0=raise", "begun@0=exit", "mid@1=raise", "prepared@1=exit",
-        "start@2=exit", "begun@2=raise", "mid@3=exit", "prepared@3=raise",
-    )
+_FAILURES: Final = (
+    "start@0=raise", "begun@0=exit", "mid@1=raise", "prepared@1=exit",
+    "start@2=exit", "begun@2=raise", "mid@3=exit", "prepared@3=raise",
 )  # fmt: skip
-"""Spark runs the tasks again in the same query."""
-_TASK_ENDS: Final = Run(("before@0=raise", "after@1=raise", "before@2=exit", "after@3=exit"))
+"""Spark runs the tasks again in the same query, which writes all batches."""
+_OWN_FAILURES: Final = ("before@0=raise", "after@1=raise", "before@2=exit", "after@3=exit")
+"""Also of tasks that commit themselves. At most three strikes hit one task, and Spark gives it up after four."""
 
 
 def _killed(*places: str) -> tuple[Run, ...]:
@@ -64,13 +63,16 @@ def _killed(*places: str) -> tuple[Run, ...]:
 
 _IN_TASKS: Final = _killed("start@0=driver", "begun@1=driver", "mid@2=driver", "prepared@3=driver")
 _BATCH_ENDS: Final = _killed(
-    "commit@0=raise", "commit@0=exit", "commit@0=driver", "decided@0=raise", "half@0=raise", "committed@0=raise",
-    "decided@1=exit", "half@1=exit", "committed@1=exit", "decided@2=driver", "half@2=driver", "committed@2=driver",
+    "commit@0=raise", "commit@0=exit", "commit@0=driver", "decided@0=raise", "committed@0=raise",
+    "decided@1=exit", "committed@1=exit", "decided@2=driver", "committed@2=driver",
 )  # fmt: skip
+_HALVES: Final = _killed("half@0=raise", "half@1=exit", "half@2=driver")
+"""Of other batches: the next run ends the transactions of a decided batch within a task, where no point is."""
 _OWN_ENDS: Final = _killed(
     "before@0=driver", "after@0=driver", "commit@1=raise", "committed@1=raise",
     "commit@2=exit", "committed@2=exit", "commit@3=driver", "committed@3=driver",
 )  # fmt: skip
+_AT_END, _AT_HALF = "at each step of a batch's end", "when half of a batch's transactions are ended"
 
 
 def _asleep(title: str, plan: dict[str, Any]) -> tuple[Case, ...]:
@@ -81,12 +83,12 @@ def _asleep(title: str, plan: dict[str, Any]) -> tuple[Case, ...]:
     )
 
 
-def _cases(kind: str, name: str, plan: dict[str, Any], in_tasks: tuple[Run, ...], ends: tuple[Run, ...]) -> list[Case]:
-    title = f"{kind}, {name}:"
+def _cases(title: str, plan: dict[str, Any], failures: tuple[str, ...], ends: dict[str, tuple[Run, ...]]) -> list[Case]:
+    """failures: strikes at the tasks of one run. ends: runs that are struck when a batch ends, by name."""
     return [
-        Case(f"{title} tasks and workers die at each step", (_FAILURES, *in_tasks, LAST), plan),
+        Case(f"{title} tasks and workers die at each step", (Run(failures), LAST), plan),
         Case(f"{title} drivers die at each step of a task", (*_IN_TASKS, LAST), plan),
-        Case(f"{title} drivers die at each step of a batch's end", (*ends, LAST), plan),
+        *(Case(f"{title} drivers die {when}", (*runs, LAST), plan) for when, runs in ends.items()),
         *_asleep(title, plan),
     ]
 
@@ -95,11 +97,13 @@ MATRIX: Final = (
     *(
         case
         for name, plan in STABLE_PLANS.items()
-        for case in _cases("tasks of their own", name, plan, (_TASK_ENDS,), _OWN_ENDS)
+        for case in _cases(f"tasks of their own, {name}:", plan, _FAILURES + _OWN_FAILURES, {_AT_END: _OWN_ENDS})
     ),
     *(
         case
         for name, plan in MOVING_PLANS.items()
-        for case in _cases("whole batches of several tasks", name, plan, (), _BATCH_ENDS)
+        for case in _cases(
+            f"whole batches of several tasks, {name}:", plan, _FAILURES, {_AT_END: _BATCH_ENDS, _AT_HALF: _HALVES}
+        )
     ),
 )
