@@ -6,15 +6,12 @@ Words: those of the command. Reads an N per line, and answers `killed` or, when 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
-from types import FrameType
-from typing import Any
 
 import pandas as pd  # noqa: F401 - PyArrow looks for it
 import pyarrow as pa
 import pyiceberg.catalog.sql  # noqa: F401
+from testbench.step_kills import answer_kills, check_steps, kill_at
 
 # Imported once, before the forks: each of these libraries takes longer to load than a commit takes.
 import ottla.cli.commands.table
@@ -35,11 +32,11 @@ from ottla.schemas.columns.avro import AvroColumns
 
 STEPS = {
     "append_rows", "read_offsets", "commit_table", "_create_table", "write_deltalake", "_write_whole",
-    "write_table", "_sync_path", "replace", "append", "_commit_gathered", "write_letters",
+    "write_table", "sync_path", "append", "_commit_gathered", "write_letters",
     "commit_transaction", "note_commit", "_merge_rows", "_add_columns", "_write_rows", "_write_columns", "execute",
     "init_transactions", "send_offsets_to_transaction",
     "maintain_table", "_copy_rows", "_commit_rewritten", "_drop_stale", "_replace_files", "delete_written", "compact",
-    "_expire_snapshots", "named_files", "delete_unnamed", "delete_file", "vacuum",
+    "_expire_snapshots", "named_files", "delete_unnamed", "vacuum",
 }  # fmt: skip
 FILES = (
     "ottla/tables/",
@@ -52,21 +49,9 @@ FILES = (
 )
 
 
-def run_until_step(step: int, words: list[str]) -> None:
-    left = step
-
-    def count(frame: FrameType, event: str, _argument: Any) -> None:
-        nonlocal left
-        code = frame.f_code
-        if event not in {"call", "return"} or code.co_name not in STEPS:
-            return
-        if any(part in code.co_filename for part in FILES):
-            left -= 1
-            if not left:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(count)
-    cli.main(words)
+def run_until_step(line: str) -> None:
+    kill_at(int(line), STEPS, FILES)
+    cli.main(sys.argv[1:])
 
 
 def load_kernels() -> None:
@@ -76,15 +61,10 @@ def load_kernels() -> None:
 
 
 def main() -> None:
+    check_steps(STEPS, FILES)
     if "avro" in sys.argv:
         load_kernels()
-    for line in sys.stdin:
-        child = os.fork()
-        if not child:
-            os.dup2(sys.stderr.fileno(), 1)  # the answers alone go to standard output
-            run_until_step(int(line), sys.argv[1:])
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        print({0: "done", -signal.SIGKILL: "killed"}.get(status, f"exit {status}"), flush=True)
+    answer_kills(run_until_step)
 
 
 main()

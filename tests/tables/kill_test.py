@@ -22,7 +22,7 @@ from ottla.schemas.framing import write_framing
 
 pytestmark = pytest.mark.slow
 
-JOB = Path(__file__).with_name("copy_job.py")
+ROOT = Path(__file__).parents[2]
 MOST_STEPS = 120
 FIRST_WIDE = 13
 """The step from which on records have another column: one that is killed around the table's commit."""
@@ -32,8 +32,8 @@ STRIDE = int(os.environ.get("TABLES_STRIDE", "5"))
 
 def run_killed(words: list[str], send: Callable[[int], None], stride: int = 1) -> None:
     """Run the command until it ends, killed some steps later each time. send: records of the run up to a step."""
-    command, answers, step = [sys.executable, str(JOB), *words], list[str](), 1
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as job:
+    command, answers, step = [sys.executable, "-m", "tests.tables.copy_job", *words], list[str](), 1
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as job:
         assert job.stdin is not None
         assert job.stdout is not None
         # New records for each run: the first run makes the table, and later ones continue where the one before died.
