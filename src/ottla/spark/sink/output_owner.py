@@ -9,8 +9,6 @@ find it, and are refused. Of queries that begin at the same time one becomes the
 from __future__ import annotations
 
 import json
-import random
-import time
 from typing import Final
 
 from ottla.client.batch_transaction import BatchTransaction, ConnectionCache, end_transaction
@@ -20,12 +18,11 @@ from ottla.client.retry import wall_ms
 from ottla.client.settings import ClientConfig
 from ottla.client.stable_positions import stable_positions
 from ottla.spark.errors import BadCheckpoint, Fenced, OtherCheckpoint
+from ottla.spark.sink.claim_pauses import TRIES, pause_after
 from ottla.spark.sink.exactly_once import MARKER
 from ottla.spark.sink.markers import send_marker
 from ottla.spark.sink.task_claims import is_overtaken
 
-_TRIES: Final = 100
-_PAUSE_S: Final = 0.02
 _HOUR_MS: Final = 3_600_000
 REFRESH_HOURS: Final = 12
 """A position is written again when it is older, because brokers forget those of idle groups (offsets.retention.minutes,
@@ -45,15 +42,14 @@ def claim_output(links: ConnectionCache, name: str, query: str, timeout_ms: int)
     key = (links.cluster.config, name, query)
     if _known.get(key) == hour:
         return
-    for _ in range(_TRIES):
+    for attempt in range(TRIES):
         try:
             if _is_fresh(_read_owner(links, name, query), hour) or _write_owner(links, name, query, hour, timeout_ms):
                 break
         except ClientError as error:
             if not is_overtaken(error):
                 raise
-            # Tasks that begin together fence each other: after equal pauses they would do so again and again.
-            time.sleep(random.random() * _PAUSE_S)
+            pause_after(attempt)
     else:
         raise Fenced(f"output {name}: other tasks kept claiming it; start the query again")
     while len(_known) >= _MOST:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
-import time
 from typing import Final, NamedTuple
 
 from ottla.client.batch_transaction import BatchTransaction, ConnectionCache, end_transaction, is_fenced
@@ -24,6 +22,7 @@ from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
 from ottla.spark.errors import BadCheckpoint, ChangedUnit, Fenced, StaleDriver, UnstableRows
 from ottla.spark.sink.batch_decision import parts_base
+from ottla.spark.sink.claim_pauses import TRIES, pause_after
 from ottla.spark.sink.exactly_once import MARKER, MARKERS, Marker, TaskBatch, parse_marker
 from ottla.spark.sink.markers import send_marker
 from ottla.spark.sink.sink_options import PREFIX
@@ -39,8 +38,6 @@ MOVED: Final = "moved"
 """Rows come to the task that claimed the batch from other tasks."""
 _NOT_ALLOWED: Final = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 _LOG = logging.getLogger(__name__)
-_TRIES: Final = 100
-_PAUSE_S: Final = 0.02
 
 
 class Claim(NamedTuple):
@@ -126,7 +123,7 @@ class Claims:
             raise ChangedUnit(_changed_text(self._turn, words[before], words[now]))
 
     def _claim_until_decided(self) -> None:
-        for _ in range(_TRIES):
+        for attempt in range(TRIES):
             if self._found is not None or (self._fits_claim(self._read_claim()) and self._found is not None):
                 return
             try:
@@ -134,8 +131,7 @@ class Claims:
             except ClientError as error:
                 if not is_overtaken(error) and not self._is_renamed(error):
                     raise
-                # Attempts fence each other: after equal pauses they would do so again and again.
-                time.sleep(random.random() * _PAUSE_S)
+                pause_after(attempt)
         raise Fenced(f"{self._turn}: other attempts kept claiming the batch; start the query again")
 
     def _write_once(self) -> None:
