@@ -106,6 +106,9 @@ def kafka_python(bootstrap: str, group: str, topic: str, instance: str | None, o
         partition_assignment_strategy=[RangePartitionAssignor],
         **settings,
     )
+    # Without them it may assign itself no partition for ever.
+    while not consumer.partitions_for_topic(topic) and not over.is_set():
+        over.wait(0.05)
     consumer.subscribe([topic], listener=Listener())
     while not over.is_set():
         found = consumer.poll(200, max_records=50)
