@@ -6,17 +6,17 @@ Zone: deterministic. Reads only; the verdict is in `FormatWatch.found`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.cluster.store.layout import FEATURE
-from ottla.record.batch import MAGIC_POS, header_at, records_of
+from ottla.record.batch import MAGIC_POS, MAGIC_V2, crc_ok, header_at, records_of
 from ottla.seams import Done, Failure, Network, Node
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.cluster.node import ClusterNode
 from ottla.sim.cluster.replicas import batch_views, directory_on
-from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive import Directory, Drive
 from ottla.sim.networks.wire_client import Route
 from ottla.sim.world import SECOND
 from ottla.znodes.tree import Change, Verb
@@ -169,6 +169,17 @@ class MixedLedger(Ledger):
                 self._watch.note(FINALIZED, f"broker {broker} of {release.value}", f"does not follow {dict(levels)}")
 
 
+def sound_batches(directory: Directory) -> Iterator[memoryview]:
+    """The batches of a log before the first with a wrong checksum.
+
+    After a power loss the log of a broker that has not started again may end with pages that were written in part.
+    """
+    for piece in batch_views(directory):
+        if piece[MAGIC_POS] == MAGIC_V2 and not crc_ok(piece, 0, len(piece)):
+            return
+        yield piece
+
+
 class LogScan:
     """Looks at the batches of internal topics, and of the topic with an older format, on all brokers."""
 
@@ -200,7 +211,7 @@ class LogScan:
         topic_id = self._ledger.topic_ids.get(route[0], b"")
         directory = directory_on(node.drives, *route, topic_id)
         reached = self._reached.get((node.number, route), 0)
-        for piece in batch_views(directory) if directory is not None else ():
+        for piece in sound_batches(directory) if directory is not None else ():
             offset = int.from_bytes(piece[:8])
             if offset >= reached:
                 self._reached[node.number, route] = offset + 1

@@ -24,9 +24,14 @@ from testbench.mixed.formats import (
 from testbench.mixed.gates import GATES
 from testbench.mixed.package import EARLIER, earlier_module, rename_package
 from testbench.mixed.runner import MixedOptions
+from testbench.mixed.watch import sound_batches
 from testbench.releases import ReleaseError, release_source
+from tests.messagesets import message
 
 import ottla
+from ottla.record.batch import Record, encode_batch
+from ottla.sim.disks.drive import Directory
+from ottla.sim.disks.inode import Inode
 from ottla.sim.mutants.ablation import mutated_code, without_mutant
 from ottla.sim.mutants.mutant import Edit, Mutant
 from ottla.sim.swarm import run_seed
@@ -196,6 +201,28 @@ def test_a_newer_format_without_a_gate_fails_a_seed(name: str, release: Path) ->
     with without_mutant(Mutant("newer format", "", (edit,))):
         result = run_seed(seed, MixedOptions(seconds=SECONDS, brokers=BROKERS, until_noticed=True))
     assert name in {found for found, _ in result.violations}
+
+
+# -- logs of brokers that have no power ------------------------------------------------------------------------------
+
+
+def log_directory(data: bytes) -> Directory:
+    directory = Directory()
+    directory.names[f"{0:020}.log"] = inode = Inode()
+    inode.data[:] = data
+    return directory
+
+
+def test_a_batch_that_was_written_in_part_ends_the_scan_of_a_log() -> None:
+    first, second = (bytes(encode_batch([Record(at, 0, None, b"x" * 50)], base_offset=at)) for at in (0, 1))
+    torn = second[:80] + bytes(len(second) - 80)
+    assert [bytes(piece) for piece in sound_batches(log_directory(first + second))] == [first, second]
+    assert [bytes(piece) for piece in sound_batches(log_directory(first + torn + second))] == [first]
+
+
+def test_batches_of_older_formats_are_scanned() -> None:
+    old = message(1, b"k", b"x" * 50)
+    assert [bytes(piece) for piece in sound_batches(log_directory(old))] == [old]
 
 
 # -- rolls -------------------------------------------------------------------------------------------------------------

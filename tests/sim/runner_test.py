@@ -18,6 +18,7 @@ from ottla.cli.commands.simulation.sim import (
     SAFEGUARDS,
     SECURITY_SAFEGUARDS,
 )
+from ottla.sim.cluster.runner import ClusterOptions, ClusterResult
 from ottla.sim.mutants.ablation import MUTANTS
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
 from ottla.sim.runner import Options, Result, Run, run_broker
@@ -189,3 +190,15 @@ def test_results_add_up_and_tell_how_to_replay():
     assert (value["ok"], value["counted"]) == (False, 1)
     assert result_value(good)["trace"] == "ab"
     assert result_lines(good, Options())[0] == "seed 1: ok"
+
+
+class BrokenOptions(ClusterOptions):
+    def run_seed(self, seed: int) -> ClusterResult:
+        raise ValueError(f"broken {seed}")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_exception_of_the_simulator_itself_names_the_seed(jobs: int) -> None:
+    with pytest.raises(ValueError, match="broken 7") as caught:
+        list(run_swarm([7], BrokenOptions(), jobs))
+    assert caught.value.__notes__ == ["in seed 7"]

@@ -23,10 +23,14 @@ from ottla.sim.world import SECOND
 
 
 def run_seed(seed: int, options: Options | ClusterOptions) -> Result:
-    """Run one seed of one broker, or of a cluster."""
+    """Run one seed of one broker, or of a cluster. An exception has a note that names the seed."""
     began = time.process_time()
     with _garbage_kept():
-        result = run_cluster(seed, options) if isinstance(options, ClusterOptions) else run_broker(seed, options)
+        try:
+            result = run_cluster(seed, options) if isinstance(options, ClusterOptions) else run_broker(seed, options)
+        except Exception as error:
+            error.add_note(f"in seed {seed}")
+            raise
     result.processor_s = time.process_time() - began
     return result
 
