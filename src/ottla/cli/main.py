@@ -162,7 +162,7 @@ _COMMANDS: Final = {
     "log": ("log", "Show, check and repair the log files of a broker."),
     "sim": ("simulation.sim", "Run the broker in a simulated world, with faults."),
     "reorder": ("simulation.reorder", "Simulate all late arrivals of requests of transactions."),
-    "schema": ("schema", "Show, check and register schemas of a registry."),
+    "schema": ("schemas.schema", "Show, check and register schemas of a registry."),
     "registry": ("registry", "Serve a schema registry over any Kafka cluster."),
     "table": ("table", "Copy a topic into an Iceberg, Delta or Parquet table."),
     "pipeline": ("pipelines.pipeline", "Run PySpark pipelines, and show their progress."),

@@ -11,6 +11,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -80,6 +81,21 @@ class RegisteredSchema(NamedTuple):
     """The message that a reader wants of a schema of Protobuf; empty: the first one."""
 
 
+class _Names(NamedTuple):
+    path: str
+    member: str
+    answer: str
+    missing: frozenset[int]
+    """Error codes for a subject that has none of its own; registries of earlier releases do not find the subject."""
+
+
+class RegistrySetting(Enum):
+    """A setting of a subject, or of all that have none."""
+
+    COMPATIBILITY = _Names("/config", "compatibility", "compatibilityLevel", frozenset({40401, 40408}))
+    MODE = _Names("/mode", "mode", "mode", frozenset({40401, 40409}))
+
+
 class SchemaRegistry:
     """Asks one registry."""
 
@@ -139,6 +155,39 @@ class SchemaRegistry:
         path = f"/subjects/{quote(subject, safe='')}?permanent={str(permanent).lower()}"
         answer = self._ask(path, method="DELETE")
         return self._read(lambda: list(map(int, answer)))
+
+    def delete_version(self, subject: str, version: int, *, permanent: bool = False) -> int:
+        """Delete a version of a subject; its number. Raises RegistryRequestError."""
+        path = f"/subjects/{quote(subject, safe='')}/versions/{version}?permanent={str(permanent).lower()}"
+        answer = self._ask(path, method="DELETE")
+        return self._read(lambda: int(answer))
+
+    def find_setting(self, setting: RegistrySetting, subject: str | None = None) -> str | None:
+        """The level or the mode of a subject, None if that of all subjects counts; of all subjects without a name.
+
+        Raises RegistryRequestError.
+        """
+        try:
+            document = self._ask(_setting_path(setting, subject))
+        except RegistryRequestError as error:
+            if subject is not None and error.code in setting.value.missing:
+                return None
+            raise
+        return self._read(lambda: str(document[setting.value.answer]))
+
+    def set_setting(
+        self, setting: RegistrySetting, value: str, subject: str | None = None, *, force: bool = False
+    ) -> None:
+        """Set the level or the mode of a subject, or of all that have none. Raises RegistryRequestError.
+
+        force: mode IMPORT also where there are schemas.
+        """
+        body = json.dumps({setting.value.member: value}).encode()
+        self._ask(_setting_path(setting, subject) + ("?force=true" if force else ""), body, "PUT")
+
+    def delete_setting(self, setting: RegistrySetting, subject: str) -> None:
+        """From now on the level or the mode of all subjects counts. Raises RegistryRequestError."""
+        self._ask(_setting_path(setting, subject), method="DELETE")
 
     def find_latest(self, subject: str) -> tuple[SchemaVersion, RegisteredSchema]:
         """The latest version of a subject. Raises RegistryRequestError, InvalidSchema."""
@@ -203,6 +252,10 @@ class SchemaRegistry:
             raise _refusal(self._base, error) from error
         except (OSError, ValueError, RecursionError) as error:
             raise RegistryRequestError(0, f"the schema registry at {self._base} does not answer: {error}") from error
+
+
+def _setting_path(setting: RegistrySetting, subject: str | None) -> str:
+    return setting.value.path + ("" if subject is None else f"/{quote(subject, safe='')}")
 
 
 def _schema_body(schema: Schema) -> bytes:
