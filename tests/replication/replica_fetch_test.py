@@ -17,6 +17,7 @@ from ottla.replication.throttle import Throttle
 from ottla.types import Endpoint
 from ottla.wire.messages import FetchRequest
 
+DEBUGGING_CONSUMER = -2
 RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
 
@@ -302,6 +303,49 @@ def test_a_consumer_at_a_follower_is_woken_when_that_learns_of_a_commit(node) ->
     node.pass_ms(0)
     assert waiting.answered
     assert node.answer(waiting).responses[0].partitions[0].high_watermark == 2, "not 9: it has two"
+
+
+# -- consumers that compare replicas -----------------------------------------------------------------------------------
+
+
+def debugging_request(node, offset: int, version: int, **more) -> FetchRequest:
+    request = node.fetch_request("t", offset, topic_id=node.topic_id("t"), **more)
+    if version < 15:
+        request.replica_id = DEBUGGING_CONSUMER
+    else:
+        request.replica_state.replica_id = DEBUGGING_CONSUMER
+    return request
+
+
+@pytest.mark.parametrize("leader", [1, 2])
+@pytest.mark.parametrize("version", [0, 2, 3, 4, 7, 10, 11, 12, 15, 18])
+def test_a_debugging_consumer_reads_committed_records_of_any_replica(
+    node, version: int, leader: int, records_in
+) -> None:
+    for value in (b"a", b"b", b"c"):
+        node.produce("t", value)
+    partition = node.send_state(leader, (1, 2))
+    partition.high_watermark = partition.log.high_watermark = 2
+    answer = node.ask(debugging_request(node, 0, version), version)
+    seen = answer.responses[0].partitions[0]
+    assert [record.value for record in records_in(seen.records)] == [b"a", b"b"], "up to the high watermark"
+    assert (seen.error_code, seen.high_watermark) == (0, 2)
+    if leader == 1:
+        assert partition.leader_role.in_sync.replicas[2].end_offset == -1, "no acknowledgement"
+
+
+@pytest.mark.parametrize("version", [9, 10, 17])
+def test_a_large_request_of_a_debugging_consumer(node, version: int, records_in) -> None:
+    node.produce("t", b"a")
+    partition = node.send_state(2, (1, 2))
+    partition.high_watermark = partition.log.high_watermark = 1
+    request = debugging_request(node, 0, version)
+    missing = [FetchRequest.FetchPartition(partition=number) for number in range(1, 1_300)]
+    request.topics[0].partitions += missing
+    answer = node.ask(request, version)
+    rows = {row.partition_index: row for topic in answer.responses for row in topic.partitions}
+    assert [record.value for record in records_in(rows[0].records)] == [b"a"]
+    assert (rows[0].error_code, len(rows)) == (0, 1_300)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.replication.replica_fetch_test import ReplicaSession, other_peer, with_neighbour
+from tests.replication.replica_fetch_test import DEBUGGING_CONSUMER, ReplicaSession, other_peer, with_neighbour
 
 from ottla.errors import ErrorCode
 from ottla.wire.messages import (
@@ -130,6 +130,31 @@ def test_a_new_leader_has_no_latest_offset_before_it_knows_the_high_watermark(no
     assert offsets(node, -1, replica_id=2) == (ErrorCode.NONE, 1), "a follower gets the log end"
     node.replicate("t", 1)
     assert offsets(node, -1) == (ErrorCode.NONE, 1)
+
+
+@pytest.mark.parametrize("version", [1, 4, 7, 11])
+@pytest.mark.parametrize("leader", [1, 2])
+def test_a_debugging_consumer_gets_the_log_end_of_any_replica(node, leader: int, version: int) -> None:
+    node.send_state(1, (1, 2))
+    node.produce("t", b"a", acks=1)
+    partition = node.send_state(leader, (1, 2))
+    assert partition.high_watermark == 0
+    assert offsets(node, -1, version, DEBUGGING_CONSUMER) == (ErrorCode.NONE, 1)
+    assert offsets(node, -2, version, DEBUGGING_CONSUMER) == (ErrorCode.NONE, 0)
+    assert offsets(node, 0, version, DEBUGGING_CONSUMER) == (ErrorCode.NONE, 0), "by time"
+    if version >= 4:
+        earlier = partition.leader_epoch - 1
+        assert offsets(node, -1, version, DEBUGGING_CONSUMER, earlier)[0] is ErrorCode.FENCED_LEADER_EPOCH
+
+
+def test_a_debugging_consumer_gets_segment_starts_of_a_follower(node) -> None:
+    node.produce("t", b"a")
+    node.send_state(2, (1, 2))
+    one = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1, max_num_offsets=9)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[one])
+    for replica_id, found in ((DEBUGGING_CONSUMER, [1, 0]), (-1, []), (-3, [])):
+        row = node.ask(ListOffsetsRequest(replica_id=replica_id, topics=[topic]), 0).topics[0].partitions[0]
+        assert list(row.old_style_offsets) == found
 
 
 # -- OffsetForLeaderEpoch ----------------------------------------------------------------------------------------------

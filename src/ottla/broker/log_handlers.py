@@ -14,6 +14,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.fan_in import FanIn
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.deletion import delete_records
+from ottla.replication.fetch.pending_fetch import DEBUGGING_CONSUMER
 from ottla.replication.leaders import Leaders, NoLeaders, missing_partition_error
 from ottla.replication.partition.partition import Partition
 from ottla.replication.partition_registry import PartitionRegistry
@@ -64,8 +65,10 @@ class _Asked(NamedTuple):
     leader_epoch: int
     timestamp: int
     max_offsets: int
-    as_replica: bool
-    """Whether a follower asks, which may read up to the log end."""
+    up_to_end: bool
+    """Whether the limit is the log end: for a follower, and for a consumer that compares replicas."""
+    of_any_replica: bool
+    """Whether a replica that does not lead answers as well: for the latter."""
 
 
 class LogHandlers:
@@ -110,8 +113,9 @@ class LogHandlers:
         """The offset for a time, or for a special timestamp, per partition."""
         if request.isolation_level not in (0, _READ_COMMITTED):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"unknown isolation level {request.isolation_level}")
-        # A client that sets a replica id still reads up to the high watermark only.
+        # A client that sets the id of a broker still reads up to the high watermark only.
         as_replica = request.replica_id >= 0 and self._is_broker is not None and self._is_broker(context.peer)
+        is_debugging = request.replica_id == DEBUGGING_CONSUMER
         counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
         gather: FanIn[tuple[str, _Offset]] = FanIn(
             lambda results: context.send_reply(
@@ -133,7 +137,8 @@ class LogHandlers:
                     one.current_leader_epoch,
                     one.timestamp,
                     one.max_num_offsets,
-                    as_replica,
+                    as_replica or is_debugging,
+                    is_debugging,
                 )
                 try:
                     if topic.name in denied:
@@ -151,7 +156,7 @@ class LogHandlers:
         """Answer one partition, now or later. Raises ApiError before it has used `slot`."""
         version = context.api_version
         partition = self._find_topic(asked.topic, asked.partition)
-        partition.check_leader(asked.leader_epoch)
+        partition.check_reader(asked.leader_epoch, asked.of_any_replica)
         # As in Kafka, an unknown negative timestamp counts as one of a later version, not as a time before 1970.
         if asked.timestamp < 0 and _SINCE.get(asked.timestamp, version + 1) > version:
             raise ApiError(
@@ -161,7 +166,7 @@ class LogHandlers:
         limit = log.end_offset
         # A new leader's high watermark may be below an end that consumers have seen already: they retry until it has
         # caught up (KIP-207). The log start does not depend on it.
-        if not asked.as_replica:
+        if not asked.up_to_end:
             limit = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
             if not partition.leader_role.knows_latest and asked.timestamp not in (EARLIEST, EARLIEST_LOCAL):
                 code = (

@@ -1,4 +1,5 @@
-"""A Fetch that waits for records gets none that its client may not read any more when they come.
+"""A Fetch that waits for records gets none that its client may not read any more when they come; one that compares
+replicas gets what its client may read.
 
 Zone: real.
 """
@@ -9,6 +10,7 @@ import pytest
 from tests.security.authorization.guarded import Guarded
 
 from ottla.errors import ErrorCode
+from ottla.wire.messages import ListOffsetsRequest
 
 ANN = "User:ann"
 FETCH_VERSION = 12
@@ -59,3 +61,16 @@ def test_an_incremental_fetch_gets_nothing_after_the_right_was_taken_away(node: 
     (partition,) = node.answer(node.send(request, FETCH_VERSION, ann)).responses[0].partitions
     assert partition.error_code == 0
     assert partition.records
+
+
+def test_a_debugging_consumer_needs_the_rights_of_a_consumer(node: Guarded) -> None:
+    assert node.produce("t", b"known").error_code == 0
+    ann, bob = node.connection_of(ANN), node.connection_of("User:bob")
+    fetch = node.fetch_request("t", 0, replica_id=-2)
+    one = ListOffsetsRequest.ListOffsetsPartition(timestamp=-1)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[one])
+    offsets = ListOffsetsRequest(replica_id=-2, topics=[topic])
+    for peer, code in ((ann, ErrorCode.NONE), (bob, ErrorCode.TOPIC_AUTHORIZATION_FAILED)):
+        (partition,) = node.answer(node.send(fetch, FETCH_VERSION, peer)).responses[0].partitions
+        assert (partition.error_code, bool(partition.records)) == (code, not code)
+        assert node.answer(node.send(offsets, 7, peer)).topics[0].partitions[0].error_code == code

@@ -13,7 +13,8 @@ Behaviour
 - A fetch of a replica (replica_id ≥ 0) acknowledges all records below its offset, and reads up to the log end. If its
   log diverges from the leader's, the response contains the diverging epoch and no records (KIP-595).
 - From version 11 on consumers may read from followers, up to the high watermark that those know; with a rack and
-  replica.selector.class the leader names the replica to read from instead of sending bytes (KIP-392).
+  replica.selector.class the leader names the replica to read from instead of sending bytes (KIP-392). A debugging
+  consumer (replica_id -2) may do so in every version, and is a consumer in all other respects.
 
 Version notes: 1 throttle time, 2 format v1, 3 most bytes of an answer (KIP-74), 4 format v2 and isolation, 5 log start
 offset, 6 KAFKA_STORAGE_ERROR (before: NOT_LEADER_OR_FOLLOWER), 7 sessions (KIP-227), 9 leader epochs (KIP-320),
@@ -36,7 +37,7 @@ from ottla.replication.fetch.fetch_responses import FetchResponder
 from ottla.replication.fetch.fetch_session import FINAL_EPOCH, NO_SESSION, FetchSessions
 from ottla.replication.fetch.fetch_setup import FetchSetup
 from ottla.replication.fetch.large_fetch import LARGE, LargeFetch
-from ottla.replication.fetch.pending_fetch import NO_REPLICA, PendingFetch
+from ottla.replication.fetch.pending_fetch import DEBUGGING_CONSUMER, NO_REPLICA, PendingFetch
 from ottla.replication.fetch.replica_selector import ReplicaSelector
 from ottla.replication.fetch.sessionless_fetch import FEW, READ_COMMITTED, sessionless_fetch_for
 from ottla.replication.leaders import Leaders, NoLeaders
@@ -134,6 +135,8 @@ class FetchHandler:
             self._setup.set_up_replica(pending, request)
         elif self._selector is not None:
             pending.rack = request.rack_id
+        if request.replica_id == DEBUGGING_CONSUMER:
+            pending.reads_followers = True
         if len(session.dirty) > MANY:
             return self._completion.start_many(pending, max_wait_ms)
         try:

@@ -23,8 +23,6 @@ from ottla.seams import Clock, Failure, Region
 from ottla.storage.errors import Cold
 from ottla.types import NO_EPOCH
 
-FOLLOWER_VERSION: Final = 11
-"""From this version on consumers may read from a follower."""
 _STORAGE_VERSION: Final = 6
 """From this version on readers know KAFKA_STORAGE_ERROR."""
 _TOPIC_ID_VERSION: Final = 13
@@ -141,7 +139,7 @@ class FetchReader:
 
     def _redirect_consumer(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> bool:
         """Redirect a consumer to a nearer replica, if there is one. Returns whether it was."""
-        partition.check_reader(each.leader_epoch, pending.version >= FOLLOWER_VERSION)
+        partition.check_reader(each.leader_epoch, pending.reads_followers)
         assert self._selector is not None
         if not partition.is_leader:
             return False
@@ -161,7 +159,7 @@ def read_as_consumer(pending: PendingFetch, each: FetchPartition, partition: Par
     """Read for a consumer: up to the high watermark, or the last stable offset. Raises ApiError, Cold, Failure."""
     in_order = partition.offline is None and partition.is_leader  # then only the epoch is left to check
     if not in_order or each.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
-        partition.check_reader(each.leader_epoch, pending.version >= FOLLOWER_VERSION)
+        partition.check_reader(each.leader_epoch, pending.reads_followers)
     if each.last_epoch >= 0:
         each.diverging = partition.find_divergence(each.fetch_offset, each.last_epoch)
         if each.diverging is not None:

@@ -29,7 +29,7 @@ from ottla.replication.fetch.fetch_session import (
     Row,
 )
 from ottla.replication.fetch.fetch_setup import FetchSetup
-from ottla.replication.fetch.pending_fetch import NO_REPLICA, PendingFetch
+from ottla.replication.fetch.pending_fetch import DEBUGGING_CONSUMER, NO_REPLICA, PendingFetch
 from ottla.replication.fetch.sessionless_fetch import READ_COMMITTED, SessionlessFetch, sessionless_fetch_for
 from ottla.replication.leaders import missing_partition_error
 from ottla.requests import Rights, Steps
@@ -219,6 +219,8 @@ class LargeFetch:
             self._setup.set_up_replica(pending, request)
         elif self._setup.selector is not None:
             pending.rack = request.rack_id
+        if request.replica_id == DEBUGGING_CONSUMER:
+            pending.reads_followers = True
 
 
 def _pop_chunk(asked: list[RequestedPartition]) -> list[RequestedPartition]:

@@ -17,6 +17,11 @@ from ottla.types import NO_EPOCH
 from ottla.wire.many_partitions import FetchPieces
 
 NO_REPLICA: Final = -1
+DEBUGGING_CONSUMER: Final = -2
+"""The replica id of a consumer that compares replicas. As with Kafka's brokers before 2.4, it reads any of them in
+versions before FOLLOWER_VERSION as well."""
+FOLLOWER_VERSION: Final = 11
+"""From this version on consumers may read from a follower."""
 
 
 class FetchCompleting(Protocol):
@@ -54,6 +59,7 @@ class PendingFetch(DelayedOperation):
         "overdue",
         "partial",
         "rack",
+        "reads_followers",
         "replica_epoch",
         "replica_id",
         "rights",
@@ -87,6 +93,8 @@ class PendingFetch(DelayedOperation):
         self.committed = False
         self.replica_id = NO_REPLICA
         self.replica_epoch = NO_EPOCH
+        self.reads_followers = version >= FOLLOWER_VERSION
+        """Whether the consumer may read from a replica that does not lead."""
         self.rights: Rights | None = None
         """What the consumer may read; None: everything."""
         self.rack = ""
