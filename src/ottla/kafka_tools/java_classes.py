@@ -41,6 +41,8 @@ CLASSES: Final = {
     "kafka.admin.LeaderElectionCommand": "kafka-leader-election",
     f"{_NEW}LogDirsCommand": "kafka-log-dirs",
     "kafka.admin.LogDirsCommand": "kafka-log-dirs",
+    f"{_NEW}ReplicaVerificationTool": "kafka-replica-verification",
+    "kafka.tools.ReplicaVerificationTool": "kafka-replica-verification",
     f"{_NEW}reassign.ReassignPartitionsCommand": "kafka-reassign-partitions",
     "kafka.admin.ReassignPartitionsCommand": "kafka-reassign-partitions",
     f"{_NEW}DumpLogSegments": "kafka-dump-log",

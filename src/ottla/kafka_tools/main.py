@@ -48,6 +48,7 @@ TOOLS: Final = {
     "kafka-cluster": "cluster.cluster",
     "kafka-leader-election": "partitions.leader_election",
     "kafka-log-dirs": "partitions.log_dirs",
+    "kafka-replica-verification": "partitions.replica_verification",
     "kafka-reassign-partitions": "reassignment.reassign_partitions",
     "kafka-dump-log": "storage.dump_log",
     "kafka-producer-perf-test": "perf.producer_perf_test",

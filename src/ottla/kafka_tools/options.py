@@ -87,8 +87,8 @@ class Options(NamedTuple):
         """All values of an option."""
         return self.given.get(name, ())
 
-    def number_of(self, name: str, default: int) -> int:
-        """The value of an option as a number of 64 bits. Raises ToolError."""
+    def number_of(self, name: str, default: int, bits: int = 63) -> int:
+        """The value of an option as a number with a sign: a Long, or with 31 bits an Integer. Raises ToolError."""
         text = self.value_of(name)
         if not self.has(name):
             return default
@@ -96,8 +96,8 @@ class Options(NamedTuple):
             number = int(text)
         except ValueError:
             # Out of range, so that text and numbers that are too large get one message, as in Kafka's tools.
-            number = 2**63
-        if not -(2**63) <= number < 2**63 or "_" in text:
+            number = 2**bits
+        if not -(2**bits) <= number < 2**bits or "_" in text:
             raise ToolError(
                 f"Cannot parse argument '{text}' of option {name}", "joptsimple.OptionArgumentConversionException"
             )
