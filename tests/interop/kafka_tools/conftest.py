@@ -1,4 +1,4 @@
-"""One broker and one JVM with Apache Kafka's tools for all comparisons.
+"""One broker, and one JVM for each version of Apache Kafka's tools, for all comparisons.
 
 Zone: real.
 """
@@ -31,17 +31,35 @@ def authorized_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaN
     assert "Traceback" not in node.said()
 
 
-@pytest.fixture(scope="session")
-def shell() -> Iterator[ToolShell]:
+def _started_shell(version: str) -> Iterator[ToolShell]:
     try:
-        with ToolShell("4.4.0") as shell:
+        with ToolShell(version) as shell:
             yield shell
     except packages.BenchError as error:
         pytest.fail(f"{error} (testbench/setup does it)")
 
 
+@pytest.fixture(scope="session")
+def shell() -> Iterator[ToolShell]:
+    yield from _started_shell("4.4.0")
+
+
+@pytest.fixture(scope="session")
+def kafka_3_shell() -> Iterator[ToolShell]:
+    yield from _started_shell("3.9.1")
+
+
 @pytest.fixture
 def both(authorized_node: OttlaNode, shell: ToolShell, request: pytest.FixtureRequest) -> Comparison:
     """Both sides, with names of this test's own."""
-    stem = f"{zlib.crc32(request.node.name.encode()) % 100_000:05}"
-    return Comparison(shell, authorized_node.bootstrap, stem)
+    return Comparison(shell, authorized_node.bootstrap, _stem_of(request))
+
+
+@pytest.fixture
+def both_3(authorized_node: OttlaNode, kafka_3_shell: ToolShell, request: pytest.FixtureRequest) -> Comparison:
+    """The same, with the tools of Kafka 3.9."""
+    return Comparison(kafka_3_shell, authorized_node.bootstrap, _stem_of(request))
+
+
+def _stem_of(request: pytest.FixtureRequest) -> str:
+    return f"{zlib.crc32(request.node.name.encode()) % 100_000:05}"
