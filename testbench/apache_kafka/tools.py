@@ -47,6 +47,7 @@ IN_KAFKA_3 = {
     "kafka-dump-log": "kafka.tools.DumpLogSegments",
     "kafka-console-producer": "kafka.tools.ConsoleProducer",
     "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
+    "kafka-replica-verification": "org.apache.kafka.tools.ReplicaVerificationTool",
 }
 IN_KAFKA_1 = {
     "kafka-topics": "kafka.admin.TopicCommand",
@@ -62,6 +63,7 @@ IN_KAFKA_1 = {
     "kafka-console-consumer": "kafka.tools.ConsoleConsumer",
     "kafka-get-offsets": "kafka.tools.GetOffsetShell",
     "kafka-dump-log": "kafka.tools.DumpLogSegments",
+    "kafka-replica-verification": "kafka.tools.ReplicaVerificationTool",
 }
 OF_VERSION = {"1": IN_KAFKA_1, "3": IN_KAFKA_3, "4": {}}
 
