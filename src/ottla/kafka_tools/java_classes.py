@@ -27,6 +27,8 @@ CLASSES: Final = {
     "kafka.admin.ConfigCommand": "kafka-configs",
     f"{_NEW}AclCommand": "kafka-acls",
     "kafka.admin.AclCommand": "kafka-acls",
+    f"{_NEW}DelegationTokenCommand": "kafka-delegation-tokens",
+    "kafka.admin.DelegationTokenCommand": "kafka-delegation-tokens",
     f"{_NEW}GetOffsetShell": "kafka-get-offsets",
     "kafka.tools.GetOffsetShell": "kafka-get-offsets",
     f"{_NEW}DeleteRecordsCommand": "kafka-delete-records",

@@ -40,6 +40,7 @@ TOOLS: Final = {
     "kafka-transactions": "transactions.transactions",
     "kafka-configs": "cluster.configs",
     "kafka-acls": "acls.acls",
+    "kafka-delegation-tokens": "tokens.delegation_tokens",
     "kafka-get-offsets": "topics.get_offsets",
     "kafka-delete-records": "topics.delete_records",
     "kafka-broker-api-versions": "cluster.broker_api_versions",

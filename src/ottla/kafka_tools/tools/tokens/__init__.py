@@ -1,0 +1,4 @@
+"""Delegation tokens.
+
+Zone: pure. This module is only the name.
+"""
