@@ -6,7 +6,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -29,7 +30,7 @@ from ottla.record.errors import CorruptRecord
 from ottla.server.embedded import EmbeddedBroker
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
-from ottla.wire.messages import FetchRequest, FetchResponse, MetadataResponse
+from ottla.wire.messages import FetchRequest, FetchResponse, ListOffsetsResponse, MetadataResponse
 
 NAME = "kafka-replica-verification"
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -130,7 +131,10 @@ def test_partitions_that_a_full_response_left_out_come_first() -> None:
 
 # -- fetches -----------------------------------------------------------------------------------------------------------
 
-Answers = Callable[[FetchRequest], FetchResponse]
+_Found = ListOffsetsResponse.ListOffsetsPartitionResponse
+START = ListOffsetsResponse(
+    topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=[_Found(offset=0)])]
+)
 
 
 class Scripted:
@@ -150,6 +154,7 @@ class Scripted:
             stack.callback(each.close)
             each.versions[ApiKey.FETCH] = (4, version)
             each.on[ApiKey.METADATA] = lambda request: request.reply(metadata)
+            each.on[ApiKey.LIST_OFFSETS] = lambda request: request.reply(START)
             self.answer(each, row())
         config = {"bootstrap.servers": self.brokers[0].bootstrap, "request.timeout.ms": "300"}
         config |= {"reconnect.backoff.ms": "1", "reconnect.backoff.max.ms": "1"}
@@ -262,6 +267,42 @@ def test_a_run_and_its_end() -> None:
             assert process.stdout is not None
             process.stdout.close()
             assert process.wait(60) == 141
+
+
+@pytest.mark.slow
+def test_a_round_without_progress_is_followed_by_a_pause(scripted: Scripted) -> None:
+    """Brokers answer errors, and records that only one of them has, at once."""
+    scripted.answer(scripted.brokers[0], row(batch(0, b"a")))
+    scripted.answer(scripted.brokers[1], row(error=int(ErrorCode.OFFSET_OUT_OF_RANGE), mark=-1))
+    began = time.monotonic()
+    words = ("--broker-list", scripted.brokers[0].bootstrap, "--report-interval-ms", "300", "--max-wait-ms", "100")
+    with start(*words) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(4)]
+        process.kill()
+    assert "max lag is 5 for partition t-0 at offset 0 among 1 partitions" in lines[-1]
+    assert len(scripted.asked) <= 2 * ((time.monotonic() - began) / 0.1 + 2)
+
+
+@pytest.mark.slow
+def test_different_offsets_end_it(scripted: Scripted) -> None:
+    scripted.answer(scripted.brokers[0], row(batch(0, b"a", b"b")))
+    scripted.answer(scripted.brokers[1], row(batch(0, b"a")))
+    with start("--broker-list", scripted.brokers[0].bootstrap) as process:
+        shown, error = process.communicate(timeout=60)
+    assert (process.returncode, error) == (1, "")
+    assert shown.endswith(": partition t-0: replica 0's offset 1 doesn't match replica 1's offset 0\n")
+
+
+@pytest.mark.slow
+def test_bytes_that_are_not_batches_end_it(scripted: Scripted) -> None:
+    scripted.answer(scripted.brokers[1], row(bytes(100)))
+    with start("--broker-list", scripted.brokers[0].bootstrap) as process:
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    message = "Error in processing replica 1 in partition t-0 at offset 0."
+    assert error.startswith(message)
+    assert f"\njava.lang.RuntimeException: {message}" in error
 
 
 def test_words(capsys: pytest.CaptureFixture[str]) -> None:
