@@ -6,11 +6,12 @@ Zone: deterministic. Reads only; the verdict is in `FormatWatch.found`.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.cluster.store.layout import FEATURE
-from ottla.record.batch import MAGIC_POS, MAGIC_V2, crc_ok, header_at, records_of
+from ottla.record.batch import LOG_OVERHEAD, MAGIC_POS, MAGIC_V2, crc_ok, header_at, records_of
 from ottla.seams import Done, Failure, Network, Node
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.ledger import Ledger
@@ -175,9 +176,15 @@ def sound_batches(directory: Directory) -> Iterator[memoryview]:
     After a power loss the log of a broker that has not started again may end with pages that were written in part.
     """
     for piece in batch_views(directory):
-        if piece[MAGIC_POS] == MAGIC_V2 and not crc_ok(piece, 0, len(piece)):
+        if not _is_sound(piece):
             return
         yield piece
+
+
+def _is_sound(piece: memoryview) -> bool:
+    if piece[MAGIC_POS] == MAGIC_V2:
+        return crc_ok(piece, 0, len(piece))
+    return zlib.crc32(piece[MAGIC_POS:]) == int.from_bytes(piece[LOG_OVERHEAD:MAGIC_POS])
 
 
 class LogScan:

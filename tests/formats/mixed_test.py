@@ -221,8 +221,10 @@ def test_a_batch_that_was_written_in_part_ends_the_scan_of_a_log() -> None:
 
 
 def test_batches_of_older_formats_are_scanned() -> None:
-    old = message(1, b"k", b"x" * 50)
-    assert [bytes(piece) for piece in sound_batches(log_directory(old))] == [old]
+    first, second = message(1, b"k", b"x"), message(0, None, b"y" * 50, offset=1)
+    torn = second[:40] + bytes(len(second) - 40)
+    assert [bytes(piece) for piece in sound_batches(log_directory(first + second))] == [first, second]
+    assert [bytes(piece) for piece in sound_batches(log_directory(first + torn))] == [first]
 
 
 # -- rolls -------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import pytest
 from ottla.record.batch import Record, encode_batch
 from ottla.sim.disks.durable_offsets import durable_offsets
 from ottla.types import uuid_to_text
+from tests.messagesets import message
 
 ID = bytes(range(16))
 LOG = f"t-0@{uuid_to_text(ID)}"
@@ -42,6 +43,12 @@ def segment(small, base: int, *batches: bytes, synced: bool = True, named: bool 
 def test_a_log_that_is_all_durable_has_nothing_to_lose(partition):
     segment(partition, 0, batch(0), batch(2))
     assert durable_offsets(partition.drive) == {}
+
+
+def test_messages_of_an_older_format_are_counted(partition):
+    first, second = (message(1, None, b"v", offset=at, timestamp=1 << 40) for at in (0, 1))
+    segment(partition, 0, first, second).append([message(1, None, b"v", offset=2)])
+    assert durable_offsets(partition.drive) == {LOG: 2}
 
 
 def test_the_unsynced_tail_may_be_lost(partition):

@@ -5,6 +5,8 @@ Zone: real.
 
 from __future__ import annotations
 
+from tests.messagesets import message
+
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import Marker, marker_batch
 from ottla.sim.cluster.replicas import content_on, find_contradiction, find_difference, find_other_value, replica_on
@@ -56,6 +58,16 @@ def test_other_bytes_below_the_limit_are_a_difference_and_above_it_are_not():
     left, right = copy(1, (0, ONE + TWO + THREE)), copy(2, (0, ONE + TWO + batch(3, "d", "x")))
     assert find_difference(left, right, 5) == "brokers 1 and 2 differ at (3, 4) and (3, 4)"
     assert find_difference(left, right, 3) is None
+
+
+def test_messages_of_an_older_format_are_compared_below_the_limit_alone():
+    same, other = message(1, None, b"a", timestamp=7), message(1, None, b"a", offset=1, timestamp=7)
+    late = message(1, None, b"a", offset=1, timestamp=1 << 40)
+    left, right = copy(1, (0, same + other)), copy(2, (0, same + late))
+    assert [entry[:2] for entry in left.batches] == [(0, 0), (1, 1)]
+    assert right.end == 2
+    assert find_difference(left, right, 1) is None
+    assert find_difference(left, right, 2) == "brokers 1 and 2 differ at (1, 1) and (1, 1)"
 
 
 def test_a_torn_end_does_not_count():

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, Record, header_at, records_of, unpack_header
+from ottla.record.batch import Record, header_at, records_of
 from ottla.record.control import parse_marker
-from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, LAST_OFFSET_DELTA
 from ottla.sim.disks.drive import Directory, Drive
 from ottla.sim.disks.durable_offsets import topic_id_in
 from ottla.sim.disks.inode import Inode
+from ottla.sim.disks.log_bytes import offsets_of, whole_batches
 
 _RECORDS_MAX_BYTES: Final = 1 << 20
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
@@ -91,26 +91,16 @@ def _keep_newest(newest: dict[bytes | None, Record], records: list[Record]) -> N
 
 def _read_batches(directory: Directory) -> Iterator[tuple[int, int, bytes]]:
     for piece in batch_views(directory):
-        header = unpack_header(piece)
-        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-        yield header[BASE_OFFSET], last, hashlib.blake2b(piece, digest_size=8).digest()
+        yield *offsets_of(piece), hashlib.blake2b(piece, digest_size=8).digest()
 
 
 def batch_views(directory: Directory) -> Iterator[memoryview]:
-    """Every complete batch of a log, in order."""
+    """Every complete batch of a log, in order; of older formats every message."""
     for name in sorted(directory.names):
         inode = directory.names[name]
         if not _SEGMENT.fullmatch(name) or not isinstance(inode, Inode):
             continue
-        view = memoryview(bytes(inode.data))
-        pos = 0
-        while len(view) - pos >= HEADER_SIZE:
-            header = unpack_header(view, pos)
-            size = header[BATCH_LENGTH] + LOG_OVERHEAD
-            if size < HEADER_SIZE or pos + size > len(view):
-                break
-            yield view[pos : pos + size]
-            pos += size
+        yield from whole_batches(memoryview(bytes(inode.data)))
 
 
 def find_difference(one: Replica, other: Replica, limit: int) -> str | None:

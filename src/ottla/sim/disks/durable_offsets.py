@@ -7,14 +7,13 @@ and content of each are durable, and the batches in them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, unpack_header
-from ottla.record.header_fields import BASE_OFFSET, BATCH_LENGTH, LAST_OFFSET_DELTA
 from ottla.sim.disks.drive import Directory, Drive
 from ottla.sim.disks.inode import Inode
+from ottla.sim.disks.log_bytes import offsets_of, whole_batches
 from ottla.sim.workload.catalog import log_name
 from ottla.types import ZERO_UUID, uuid_from_text
 
@@ -64,23 +63,11 @@ def _durable_end(directory: Directory) -> int:
         if directory.durable.get(name) is not inode:
             break
         end = max(end, int(name[:20]))
-        for _, last_offset in _whole_batches(memoryview(inode.data)[: inode.durable]):
-            end = last_offset + 1
+        for batch in whole_batches(memoryview(inode.data)[: inode.durable]):
+            end = offsets_of(batch)[1] + 1
         if inode.durable < len(inode.data):
             break
     return end
-
-
-def _whole_batches(view: memoryview) -> Iterator[tuple[int, int]]:
-    """Position and last offset of every complete batch."""
-    pos = 0
-    while len(view) - pos >= HEADER_SIZE:
-        header = unpack_header(view, pos)
-        size = header[BATCH_LENGTH] + LOG_OVERHEAD
-        if size < HEADER_SIZE or pos + size > len(view):
-            return
-        yield pos, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
-        pos += size
 
 
 def topic_id_in(directory: Directory) -> bytes | None:
