@@ -103,7 +103,14 @@ class CorruptBatchError(MalformedReplyError):
 
 
 class UnsupportedVersionError(ClientError):
-    """The broker and this client have no version of the request in common."""
+    """The broker and this client have no version of the request in common.
+
+    `missing_api` names the API if the broker serves no version of it, as `ApiKey` does; else it is empty.
+    """
+
+    def __init__(self, cause: str, next_step: str = "", *, missing_api: str = "") -> None:
+        super().__init__(cause, next_step)
+        self.missing_api = missing_api
 
 
 class AuthenticationError(ClientError):

@@ -1,5 +1,5 @@
-"""Administration of clusters: topics, configurations, groups, log directories, partitions, transactions, ACLs, users,
-quotas, delegation tokens.
+"""Administration of clusters: topics, configurations, groups, share groups, log directories, partitions, transactions,
+ACLs, users, quotas, delegation tokens.
 
 Zone: real. The names exported here are stable for users; the modules that define them may move.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ScramMechanism,
         ScramUpsertion,
     )
+    from ottla.client.admin.share_groups import ShareGroupAdmin
     from ottla.client.admin.tokens import DelegationToken, TokenAdmin
     from ottla.client.admin.transactions import TransactionAdmin
 
@@ -31,6 +32,7 @@ _HOMES: Final = {
     "ottla.client.admin.groups": "GroupAdmin MemberIdentity",
     "ottla.client.admin.quotas": "AnyName QuotaAdmin QuotaEntity QuotaFilter",
     "ottla.client.admin.scram": "ScramAdmin ScramCredentialInfo ScramDeletion ScramMechanism ScramUpsertion",
+    "ottla.client.admin.share_groups": "ShareGroupAdmin",
     "ottla.client.admin.tokens": "DelegationToken TokenAdmin",
     "ottla.client.admin.transactions": "TransactionAdmin",
 }
@@ -50,6 +52,7 @@ __all__ = [
     "ScramDeletion",
     "ScramMechanism",
     "ScramUpsertion",
+    "ShareGroupAdmin",
     "TokenAdmin",
     "TransactionAdmin",
 ]

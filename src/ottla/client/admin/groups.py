@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ottla.client.admin.types import list_of_names
 from ottla.client.cluster import Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
-from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refused_error
+from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, UnsupportedVersionError, refused_error
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.record.errors import CorruptRecord
@@ -108,9 +108,13 @@ class GroupAdmin:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def list_groups(
-        self, states: Sequence[str] = (), deadline: Deadline | None = None
+        self, states: Sequence[str] = (), deadline: Deadline | None = None, *, kinds: Sequence[str] = ()
     ) -> tuple[list[GroupListed], dict[int, ClientError]]:
-        """(groups sorted by name, errors of brokers that did not answer). states: list only groups in these states."""
+        """(groups sorted by name, errors of brokers that did not answer).
+
+        states: list only groups in these states. kinds: only groups of these types: classic, consumer, share, streams;
+        brokers before Kafka 3.8 do not know types: UnsupportedVersionError.
+        """
         deadline = deadline or self._cluster.deadline()
         found: dict[str, GroupListed] = {}
         failed: dict[int, ClientError] = {}
@@ -118,7 +122,7 @@ class GroupAdmin:
             try:
                 answer = self._cluster.send_request(
                     ApiKey.LIST_GROUPS,
-                    lambda version: ListGroupsRequest(states_filter=list(states) if version >= 4 else []),
+                    partial(_list_request, states, kinds),
                     ListGroupsResponse,
                     node=node,
                     deadline=deadline,
@@ -305,6 +309,13 @@ class GroupAdmin:
             except ClientError as error:
                 results[member] = error
         return results
+
+
+def _list_request(states: Sequence[str], kinds: Sequence[str], version: int) -> ListGroupsRequest:
+    # Without the filter an older broker would list groups of other types as well.
+    if kinds and version < 5:
+        raise UnsupportedVersionError("the broker cannot list groups by type", "List groups of all types")
+    return ListGroupsRequest(states_filter=list(states) if version >= 4 else [], types_filter=list(kinds))
 
 
 def _leave_request(group_id: str, member: MemberIdentity, reason: str, version: int) -> LeaveGroupRequest:

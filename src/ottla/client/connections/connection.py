@@ -181,6 +181,7 @@ class Connection:
                 f"{api.name}: this client needs version {least} to {min(api.max_version, at_most)}, "
                 f"{self.address} {theirs}",
                 "Use a newer broker" if high < least else "Use a newer client",
+                missing_api=ApiKey(api_key).name if high < 0 else "",
             )
         return best
 
