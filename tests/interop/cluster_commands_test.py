@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +20,6 @@ from ottla.cli.main import cli
 pytestmark = [pytest.mark.kafka, pytest.mark.slow]
 
 Ottla = Callable[..., Result]
-
-
-@pytest.fixture(scope="module")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
-    """A broker of Apache Kafka 4.4."""
-    with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
-        yield node
 
 
 @pytest.fixture

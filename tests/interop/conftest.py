@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the test bench is not part of the package
 
+from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
 from testbench.retention import NO_RETENTION
 from tests.names import own_name
@@ -35,6 +36,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
     yield node
     node.stop()
     assert "Traceback" not in node.said()
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
+    """A broker of Apache Kafka 4.4 for all tests that need one; every test uses topics and groups of its own."""
+    # A member of a share group gets its partitions with a later heartbeat, by default after 5 seconds.
+    quick = {"group.share.heartbeat.interval.ms": "200", "group.share.min.heartbeat.interval.ms": "200"}
+    with KafkaNode(tmp_path_factory.mktemp("kafka"), settings=quick) as node:
+        yield node
 
 
 @pytest.fixture

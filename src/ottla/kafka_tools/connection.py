@@ -78,13 +78,15 @@ def split_setting(word: str) -> tuple[str, str]:
     return key.strip(), value.strip()
 
 
-def open_cluster(options: Options, **which: Iterable[str]) -> Cluster:
-    """A client of the cluster; close it. Raises ToolError, ClientError."""
+def open_cluster(
+    options: Options, *, file_options: Iterable[str] = ("command-config",), timeout_ms: int = 60_000
+) -> Cluster:
+    """A client of the cluster; close it. timeout_ms: of a call, without --timeout. Raises ToolError, ClientError."""
     from ottla.client.cluster import Cluster
     from ottla.client.settings import ClientConfig
 
-    defaults: dict[str, str | int | bool] = {"client.id": "adminclient", "default.api.timeout.ms": 60_000}
-    settings = defaults | client_settings(options, file_options=which.get("file_options", ("command-config",)))
+    defaults: dict[str, str | int | bool] = {"client.id": "adminclient", "default.api.timeout.ms": timeout_ms}
+    settings = defaults | client_settings(options, file_options=file_options)
     if options.has("timeout"):
         settings["default.api.timeout.ms"] = options.value_of("timeout")
     return Cluster(ClientConfig.from_mapping(settings))

@@ -22,6 +22,7 @@ CLASSES: Final = {
     f"{_NEW}consumer.group.ConsumerGroupCommand": "kafka-consumer-groups",
     "kafka.admin.ConsumerGroupCommand": "kafka-consumer-groups",
     f"{_NEW}GroupsCommand": "kafka-groups",
+    f"{_NEW}consumer.group.ShareGroupCommand": "kafka-share-groups",
     f"{_NEW}ClientMetricsCommand": "kafka-client-metrics",
     f"{_NEW}TransactionsCommand": "kafka-transactions",
     "kafka.admin.ConfigCommand": "kafka-configs",

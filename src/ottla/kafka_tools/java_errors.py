@@ -82,6 +82,9 @@ def error_message(error: ClientError) -> str:
     """The message of an error: the broker's own, else Kafka's for its code, else ours."""
     if isinstance(error, RefusedError):
         return error.message or _MESSAGES.get(error.code) or str(error)
+    # Kafka's words for an API that a broker does not serve at all, such as those of share groups.
+    if isinstance(error, UnsupportedVersionError) and error.missing_api:
+        return f"The node does not support {error.missing_api}"
     return str(error)
 
 

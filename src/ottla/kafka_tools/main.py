@@ -37,6 +37,7 @@ TOOLS: Final = {
     "kafka-console-consumer": "console.console_consumer",
     "kafka-consumer-groups": "groups.consumer_groups",
     "kafka-groups": "groups.groups",
+    "kafka-share-groups": "groups.share_groups",
     "kafka-transactions": "transactions.transactions",
     "kafka-configs": "cluster.configs",
     "kafka-acls": "acls.acls",

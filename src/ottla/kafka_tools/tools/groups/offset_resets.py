@@ -60,7 +60,7 @@ def reset_offsets(cluster: Cluster, group: str, options: Options) -> None:
     if options.has("export"):
         _print_csv(group, plan, several=len(options.values_of("group")) > 1 or options.has("all-groups"))
     else:
-        _print_table(group, plan)
+        print_new_offsets(group, plan)
 
 
 def _group_state(groups: GroupAdmin, group: str) -> str:
@@ -103,9 +103,9 @@ def _planned_offsets(admin: Admin, groups: GroupAdmin, group: str, options: Opti
     }
     partitions = _partitions_to_reset(admin, committed, options)
     if options.has("to-earliest"):
-        return _searched(admin, dict.fromkeys(partitions, EARLIEST))
+        return search_offsets(admin, dict.fromkeys(partitions, EARLIEST))
     if options.has("to-latest"):
-        return _searched(admin, dict.fromkeys(partitions, LATEST))
+        return search_offsets(admin, dict.fromkeys(partitions, LATEST))
     if options.has("to-offset"):
         return _within_logs(admin, dict.fromkeys(partitions, options.number_of("to-offset", 0)))
     if options.has("shift-by"):
@@ -117,12 +117,12 @@ def _planned_offsets(admin: Admin, groups: GroupAdmin, group: str, options: Opti
         shift = options.number_of("shift-by", 0)
         return _within_logs(admin, {tp: committed[tp] + shift for tp in partitions})
     if options.has("to-current"):
-        latest = _searched(admin, dict.fromkeys((tp for tp in partitions if tp not in committed), LATEST))
+        latest = search_offsets(admin, dict.fromkeys((tp for tp in partitions if tp not in committed), LATEST))
         return {tp: committed.get(tp, latest.get(tp, 0)) for tp in partitions}
     if not (options.has("by-duration") or options.has("to-datetime")):
         names = ", ".join(f"[{each}]" for each in SCENARIOS)
         raise WrongUsage(f"Option '[reset-offsets]' requires one of the following scenarios: [{names}]")
-    return _searched(admin, dict.fromkeys(partitions, _wanted_time(options)))
+    return search_offsets(admin, dict.fromkeys(partitions, _wanted_time(options)))
 
 
 def _partitions_to_reset(
@@ -166,7 +166,7 @@ def parse_datetime_ms(text: str) -> int:
     return int((parsed if parsed.tzinfo else datetime.fromisoformat(f"{text}+00:00")).timestamp() * 1000)
 
 
-def _searched(admin: Admin, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def search_offsets(admin: Admin, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The offsets of timestamps; the end of the log where no record is late enough."""
     found = values_of(admin.list_offsets(timestamps))
     late = [tp for tp, answer in found.items() if answer.offset < 0]
@@ -202,7 +202,8 @@ def _print_csv(group: str, plan: Mapping[TopicPartition, int], *, several: bool)
         print(f"{group + ',' if several else ''}{tp.topic},{tp.partition},{offset}")
 
 
-def _print_table(group: str, plan: Mapping[TopicPartition, int]) -> None:
+def print_new_offsets(group: str, plan: Mapping[TopicPartition, int]) -> None:
+    """Print the table of a group's new offsets."""
     wide = max(15, len(group))
     topics = max([15, *(len(tp.topic) for tp in plan)])
     print(f"\n{'GROUP':<{wide}} {'TOPIC':<{topics}} {'PARTITION':<10} {'NEW-OFFSET'}")
