@@ -23,11 +23,11 @@ Ottla = Callable[..., Result]
 
 
 @pytest.fixture
-def ottla(kafka: KafkaNode, tmp_path: Path) -> Ottla:
+def ottla(kafka_node: KafkaNode, tmp_path: Path) -> Ottla:
     """Runs `ottla WORDS…`."""
 
     def run(*words: str, stdin: str = "") -> Result:
-        env = {"OTTLA_BROKERS": kafka.bootstrap, "OTTLA_CONFIG_DIR": str(tmp_path)}
+        env = {"OTTLA_BROKERS": kafka_node.bootstrap, "OTTLA_CONFIG_DIR": str(tmp_path)}
         return CliRunner().invoke(cli, list(words), input=stdin, env=env)
 
     return run
@@ -105,7 +105,7 @@ def test_lists_and_refusals(ottla: Ottla) -> None:
         assert (result.exit_code, text in result.stderr) == (code, True), (words, result.output)
 
 
-def test_health_versions_and_the_doctor(ottla: Ottla, kafka: KafkaNode) -> None:
+def test_health_versions_and_the_doctor(ottla: Ottla, kafka_node: KafkaNode) -> None:
     assert ottla("topic", "create", "read").exit_code == 0
     assert ottla("produce", "read", stdin="a\n").exit_code == 0
     assert ottla("consume", "read", "-g", "g", "--offset", "start", "-n", "1").exit_code == 0
@@ -122,18 +122,18 @@ def test_health_versions_and_the_doctor(ottla: Ottla, kafka: KafkaNode) -> None:
     assert [each["check"] for each in found] == ["settings", "address", "advertised", "partitions", "clock", "disk"]
     wrong = json.loads(ottla("doctor", "-X", "security.protocol=SSL", "-o", "json").stdout)
     assert "security.protocol=PLAINTEXT" in wrong[-1]["next_step"]
-    plain = json.loads(ottla("doctor", "-b", f"{kafka.address}:{kafka.controller_port}", "-o", "json").stdout)
+    plain = json.loads(ottla("doctor", "-b", f"{kafka_node.address}:{kafka_node.controller_port}", "-o", "json").stdout)
     assert plain[1]["level"] == "error", "the listener of the controller is not for clients"
 
 
-def test_kafka_features_beside_apache_kafkas_own(kafka: KafkaNode) -> None:
+def test_kafka_features_beside_apache_kafkas_own(kafka_node: KafkaNode) -> None:
     def shown(text: str) -> list[str]:
         # The broker counts its epoch up all the time. The other tool is of Kafka 4.3, whose table ends before 4.4-IV2.
         return re.sub(r"Epoch: \d+", "Epoch: N", text).replace("UNKNOWN 33", "4.4-IV2   ").splitlines()
 
-    server = ("--bootstrap-server", kafka.bootstrap)
+    server = ("--bootstrap-server", kafka_node.bootstrap)
     for words in (("describe",), ("downgrade", "--feature", "transaction.version=9", "--feature", "group.version=0")):
-        theirs = tools.run(kafka.version, "kafka-features", *server, *words)
+        theirs = tools.run(kafka_node.version, "kafka-features", *server, *words)
         code, ours = run_ottla("kafka-features", [*server, *words])
         assert (code, shown(ours)) == (theirs.returncode, shown(theirs.stdout + theirs.stderr))
     change = ["downgrade", "--feature", "transaction.version=1"]

@@ -39,10 +39,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
 
 
 @pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
+def kafka_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     """A broker of Apache Kafka 4.4 for all tests that need one; every test uses topics and groups of its own."""
     # A member of a share group gets its partitions with a later heartbeat, by default after 5 seconds.
     quick = {"group.share.heartbeat.interval.ms": "200", "group.share.min.heartbeat.interval.ms": "200"}
+    quick |= {"share.coordinator.state.topic.num.partitions": "1"}
     with KafkaNode(tmp_path_factory.mktemp("kafka"), settings=quick) as node:
         yield node
 

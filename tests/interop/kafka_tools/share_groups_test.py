@@ -3,21 +3,25 @@ share groups, and on Ottla, which does not serve share groups."""
 
 from __future__ import annotations
 
+import json
 import time
-import zlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import ShareConsumer
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.apache_kafka.tool_shell import ToolShell
 from testbench.clients import Confluent, Record
 from tests.interop.kafka_tools.comparison import Comparison, run_ottla
 
+from ottla.cli.main import cli
 from ottla.client import ClientConfig, Cluster
 from ottla.client.admin import ShareGroupAdmin
 from ottla.client.admin.share_groups import ShareOffset
+from ottla.types import TopicPartition
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
@@ -27,8 +31,8 @@ ANSWER_S = 60
 
 
 @pytest.fixture(scope="module")
-def admin(kafka: KafkaNode) -> Iterator[ShareGroupAdmin]:
-    with Cluster(ClientConfig.from_mapping({"bootstrap.servers": kafka.bootstrap})) as cluster:
+def admin(kafka_node: KafkaNode) -> Iterator[ShareGroupAdmin]:
+    with Cluster(ClientConfig.from_mapping({"bootstrap.servers": kafka_node.bootstrap})) as cluster:
         yield ShareGroupAdmin(cluster)
 
 
@@ -77,21 +81,18 @@ def lags(admin: ShareGroupAdmin, group: str) -> list[int]:
     return [each.lag for each in admin.share_group_offsets(group).values() if isinstance(each, ShareOffset)]
 
 
-@pytest.fixture
-def groups(
-    kafka: KafkaNode, shell: ToolShell, admin: ShareGroupAdmin, request: pytest.FixtureRequest
-) -> Iterator[Comparison]:
+@pytest.fixture(scope="module")
+def groups(kafka_node: KafkaNode, shell: ToolShell, admin: ShareGroupAdmin) -> Iterator[Comparison]:
     """For each side two topics, a group whose member has read them, and a group whose member has left."""
-    stem = f"{zlib.crc32(request.node.name.encode()) % 100_000:05}"
-    both = Comparison(shell, kafka.bootstrap, stem)
+    both = Comparison(shell, kafka_node.bootstrap, "share")
     live: list[Member] = []
     idle: list[Member] = []
 
     def make(prefix: str) -> None:
         for topic in ("t", "u"):
-            Confluent().write(kafka.bootstrap, f"{prefix}{topic}", RECORDS)
-        live.append(join(kafka.bootstrap, prefix, "live", "t", "u"))
-        idle.append(join(kafka.bootstrap, prefix, "idle", "t"))
+            Confluent().write(kafka_node.bootstrap, f"{prefix}{topic}", RECORDS)
+        live.append(join(kafka_node.bootstrap, prefix, "live", "t", "u"))
+        idle.append(join(kafka_node.bootstrap, prefix, "idle", "t"))
 
     both.prepare(make)
     read_all([*live, *idle])
@@ -159,6 +160,40 @@ def test_share_groups(groups: Comparison, admin: ShareGroupAdmin) -> None:
         BS --describe --group {name}idle --members
         """,
     )
+
+
+def test_ottla_group_with_share_groups(groups: Comparison, admin: ShareGroupAdmin, tmp_path: Path) -> None:
+    def ottla(*words: str) -> Result:
+        env = {"OTTLA_BROKERS": groups.bootstrap, "OTTLA_CONFIG_DIR": str(tmp_path)}
+        return CliRunner().invoke(cli, ["group", *words], env=env)
+
+    live, topics = f"{groups.ottla_prefix}live", [f"{groups.ottla_prefix}{name}" for name in "tu"]
+    listed = {each["group_id"]: each for each in json.loads(ottla("list", "-o", "json").stdout)}
+    assert (listed[live]["kind"], listed[live]["protocol_type"], listed[live]["state"]) == ("share", "share", "Stable")
+    assert [live, "Stable", "share", "1"] in [line.split() for line in ottla("list").stdout.splitlines()]
+    (found,) = json.loads(ottla("describe", live, "-o", "json").stdout)
+    assert (found["protocol_type"], found["state"], found["lag"]) == ("share", "Stable", 0)
+    (member,) = found["members"]
+    assert (member["client_id"], sorted(member["partitions"])) == (
+        f"{groups.ottla_prefix}c",
+        [f"{t}-0" for t in topics],
+    )
+    rows = [(each["topic"], each["log_end_offset"], each["lag"], each["consumer_id"]) for each in found["partitions"]]
+    assert rows == [(topic, len(RECORDS), 0, member["consumer_id"]) for topic in topics]
+    for words in (("describe", live), ("describe", live, "--members"), ("describe", live, "--state"), ("lag",)):
+        shown = ottla(*words)
+        assert (shown.exit_code, live in shown.stdout) == (0, True), shown.output
+    assert ottla("describe", f"{live}-nothing").exit_code == 3
+    refused = ottla("delete", live, "--yes")
+    assert (refused.exit_code, "NON_EMPTY_GROUP" in refused.stderr) == (1, True)
+    gone = f"{groups.ottla_prefix}gone"
+    assert admin.alter_share_group_offsets(gone, {TopicPartition(topics[0], 0): 5}) == {
+        TopicPartition(topics[0], 0): None
+    }
+    (row,) = json.loads(ottla("describe", gone, "-o", "json").stdout)[0]["partitions"]
+    assert (row["current_offset"], row["lag"], row["consumer_id"]) == (5, len(RECORDS) - 5, None)
+    assert ottla("delete", gone, "--yes").exit_code == 0
+    assert gone not in ottla("list", "-o", "name").stdout
 
 
 def test_share_groups_of_a_broker_without_them(both: Comparison) -> None:

@@ -128,19 +128,18 @@ def lag(names: tuple[str, ...], output: str) -> None:
 
 def _read_groups(names: Sequence[str] | None) -> dict[str, GroupState | Exception]:
     from ottla.cli.views.group_views import read_group
-    from ottla.client import Admin, ClientError
+    from ottla.client import ClientError
     from ottla.client.admin.groups import GroupAdmin
 
     results: dict[str, GroupState | Exception] = {}
     with connect_cluster() as cluster:
-        groups, admin = GroupAdmin(cluster), Admin(cluster)
         if names is None:
-            listed, failed = groups.list_groups()
+            listed, failed = GroupAdmin(cluster).list_groups()
             names = [each.group_id for each in listed]
             results |= {f"broker {node}": error for node, error in failed.items()}
         for name in dict.fromkeys(names):
             try:
-                results[name] = read_group(groups, admin, name)
+                results[name] = read_group(cluster, name)
             except ClientError as error:
                 results[name] = error
     return results

@@ -54,7 +54,7 @@ class Part(NamedTuple):
 
 def cluster_parts(config: ClientConfig, cluster: Cluster, given: ClientSettings) -> list[Part]:
     """The parts that describe this client and the cluster."""
-    admin, groups = Admin(cluster), GroupAdmin(cluster)
+    admin = Admin(cluster)
     return [
         _json_part("about", lambda: _about_document(given)),
         _json_part("health", lambda: health_document(read_health(config))),
@@ -63,7 +63,7 @@ def cluster_parts(config: ClientConfig, cluster: Cluster, given: ClientSettings)
         _json_part("topics", lambda: _topic_documents(admin)),
         _json_part("broker-configs", lambda: _broker_configs(cluster, admin)),
         _json_part("topic-configs", lambda: _topic_configs(admin)),
-        _json_part("groups", lambda: list(_group_documents(groups, admin))),
+        _json_part("groups", lambda: list(_group_documents(cluster))),
         _json_part("log-dirs", lambda: dir_documents({
             node: dirs if isinstance(dirs, list) else [dirs] for node, dirs in admin.describe_log_dirs().items()
         })),
@@ -154,8 +154,8 @@ def setting_value(entry: ConfigEntry) -> str | None:
     return None if entry.value is None else hide_secrets(entry.value)
 
 
-def _group_documents(groups: GroupAdmin, admin: Admin) -> Iterator[Json]:
-    listed, failed = groups.list_groups()
+def _group_documents(cluster: Cluster) -> Iterator[Json]:
+    listed, failed = GroupAdmin(cluster).list_groups()
     end = Deadline.after_ms(_PART_MS)
     yield {"count": len(listed), "errors": {str(node): str(error) for node, error in failed.items()}}
     for at, each in enumerate(listed[:_GROUPS]):
@@ -164,7 +164,7 @@ def _group_documents(groups: GroupAdmin, admin: Admin) -> Iterator[Json]:
             yield {"left_out": len(listed) - at, "reason": f"after {_PART_MS // 1000} s no more groups were read"}
             return
         try:
-            yield read_group(groups, admin, each.group_id).document()
+            yield read_group(cluster, each.group_id).document()
         except ClientError as error:
             yield {"group": each.group_id, "error": str(error)}
 

@@ -15,7 +15,7 @@ from ottla.types import TopicPartition
 if TYPE_CHECKING:
     from ottla.cli.offset_exports import GroupPosition
     from ottla.cli.reading.offset_grammar import Bound
-    from ottla.client import Admin, ClientError
+    from ottla.client import Admin, ClientError, Cluster
     from ottla.client.admin.groups import GroupAdmin, GroupMember, GroupView
     from ottla.client.positions import OffsetAndMetadata
 
@@ -29,10 +29,15 @@ class PartitionLag(NamedTuple):
     offset: int | None
     end: int | None
     member: GroupMember | None
+    """The owner; None for a partition that several members of a share group have."""
+    undone: int | None = None
+    """The records that a share group has not done, as its coordinator counts them: they are done in any order."""
 
     @property
     def lag(self) -> int | None:
-        """How many offsets there are between the group's position and the end."""
+        """How many offsets there are between the group's position and the end; in a share group, records not done."""
+        if self.undone is not None:
+            return self.undone
         return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
 
     def document(self) -> Json:
@@ -97,25 +102,72 @@ def _member_document(member: GroupMember) -> Json:
     }
 
 
-def read_group(groups: GroupAdmin, admin: Admin, group_id: str) -> GroupState:
-    """A group with its positions and lag. Raises ClientError."""
-    from ottla.client import LATEST, ClientError
+def read_group(cluster: Cluster, group_id: str) -> GroupState:
+    """A classic group or a share group, with its positions and lag. Raises ClientError."""
+    from ottla.client import Admin, ClientError, RefusedError
+    from ottla.client.admin.groups import GroupAdmin
 
-    view = groups.describe_group(group_id)
+    groups = GroupAdmin(cluster)
+    try:
+        view = groups.describe_group(group_id)
+    except RefusedError as error:
+        # DescribeGroups does not know groups of other types. Their own request is tried only then: few groups are.
+        shared = _read_share_group(cluster, group_id) if error.code is ErrorCode.GROUP_ID_NOT_FOUND else None
+        if shared is None:
+            raise
+        return shared
     offsets = groups.group_offsets(group_id)
     owners = {tp: member for member in view.members for tp in member.assignment}
     # Partitions with a committed offset, and assigned ones without: their lag is unknown, but they have an owner.
     wanted = sorted({*offsets, *owners})
-    ends = admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
+    ends = _read_ends(Admin(cluster), wanted)
     rows = []
     for tp in wanted:
-        found, end = offsets.get(tp), ends.get(tp)
+        found = offsets.get(tp)
         offset = None if found is None or isinstance(found, ClientError) else found.offset
-        rows.append(
-            PartitionLag(
-                tp, offset, None if end is None or isinstance(end, ClientError) else end.offset, owners.get(tp)
-            )
-        )
+        rows.append(PartitionLag(tp, offset, ends.get(tp), owners.get(tp)))
+    return GroupState(view, rows)
+
+
+def _read_ends(admin: Admin, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The ends of those logs whose end can be read."""
+    from ottla.client import LATEST, ClientError
+
+    found = admin.list_offsets(dict.fromkeys(partitions, LATEST)) if partitions else {}
+    return {tp: end.offset for tp, end in found.items() if not isinstance(end, ClientError)}
+
+
+def _read_share_group(cluster: Cluster, group_id: str) -> GroupState | None:
+    """A share group; None if the cluster has no share group of that name. Raises ClientError."""
+    from ottla.client import Admin, RefusedError, UnsupportedVersionError
+    from ottla.client.admin.groups import GroupMember, GroupView
+    from ottla.client.admin.share_groups import ShareGroupAdmin, ShareOffset
+
+    shares = ShareGroupAdmin(cluster)
+    try:
+        group = shares.describe_share_group(group_id)
+    except UnsupportedVersionError:
+        return None
+    except RefusedError as error:
+        if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+            raise
+        return None
+    members = tuple(
+        GroupMember(each.member_id, None, each.client_id, each.host, each.assignment) for each in group.members
+    )
+    offsets = shares.share_group_offsets(group_id)
+    wanted = sorted({*offsets, *(tp for member in members for tp in member.assignment)})
+    ends = _read_ends(Admin(cluster), wanted)
+    rows = []
+    for tp in wanted:
+        owners = [member for member in members if tp in member.assignment]
+        owner = owners[0] if len(owners) == 1 else None
+        if isinstance(found := offsets.get(tp), ShareOffset):
+            undone = found.lag if found.lag >= 0 else None
+            rows.append(PartitionLag(tp, found.start_offset, ends.get(tp), owner, undone))
+        else:
+            rows.append(PartitionLag(tp, None, ends.get(tp), owner))
+    view = GroupView(group_id, group.state, "share", "", group.coordinator, members)
     return GroupState(view, rows)
 
 

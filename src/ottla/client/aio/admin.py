@@ -15,6 +15,7 @@ from ottla.client.admin.admin import Admin as BlockingAdmin
 from ottla.client.admin.groups import GroupAdmin
 from ottla.client.admin.quotas import QuotaAdmin
 from ottla.client.admin.scram import ScramAdmin
+from ottla.client.admin.share_groups import ShareGroupAdmin
 from ottla.client.admin.tokens import TokenAdmin
 from ottla.client.admin.transactions import TransactionAdmin
 from ottla.client.aio.worker import Worker
@@ -24,7 +25,10 @@ from ottla.client.settings import ClientConfig
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
-_KINDS: Final = (BlockingAdmin, GroupAdmin, TransactionAdmin, AclAdmin, ScramAdmin, QuotaAdmin, TokenAdmin)
+_KINDS: Final = (
+    *(BlockingAdmin, GroupAdmin, ShareGroupAdmin, TransactionAdmin),
+    *(AclAdmin, ScramAdmin, QuotaAdmin, TokenAdmin),
+)
 """The blocking clients."""
 
 
@@ -96,6 +100,10 @@ class Admin:
     delete_group_offsets = _async_method(GroupAdmin, GroupAdmin.delete_group_offsets)
     delete_groups = _async_method(GroupAdmin, GroupAdmin.delete_groups)
     remove_members = _async_method(GroupAdmin, GroupAdmin.remove_members)
+    describe_share_group = _async_method(ShareGroupAdmin, ShareGroupAdmin.describe_share_group)
+    share_group_offsets = _async_method(ShareGroupAdmin, ShareGroupAdmin.share_group_offsets)
+    alter_share_group_offsets = _async_method(ShareGroupAdmin, ShareGroupAdmin.alter_share_group_offsets)
+    delete_share_group_offsets = _async_method(ShareGroupAdmin, ShareGroupAdmin.delete_share_group_offsets)
     list_transactions = _async_method(TransactionAdmin, TransactionAdmin.list_transactions)
     describe_transaction = _async_method(TransactionAdmin, TransactionAdmin.describe_transaction)
     describe_producers = _async_method(TransactionAdmin, TransactionAdmin.describe_producers)
