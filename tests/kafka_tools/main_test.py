@@ -19,7 +19,7 @@ from ottla.kafka_tools.tools.console.console_producer import input_lines
 from ottla.server.embedded import EmbeddedBroker
 
 ROOT = Path(__file__).resolve().parents[2]
-ARGPARSE_HELP = {"kafka-features"}
+ARGPARSE_HELP = {"kafka-features", "kafka-metadata-quorum"}
 """Tools whose help has argparse's form and exit code 0. Their own tests have its text."""
 
 

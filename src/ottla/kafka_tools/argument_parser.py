@@ -182,6 +182,8 @@ class CommandRules(NamedTuple):
     """The one line of an error, with `{}` for the message. Empty: the usage, then the message."""
     purpose: str = ""
     """The text of a help that ends with exit code 0. Empty: the help is that of `main`, an error."""
+    refused: Mapping[str, str] = {}
+    """Commands of Kafka's tool that are not there, with the reason."""
 
     @property
     def letters(self) -> Mapping[str, str]:
@@ -222,6 +224,8 @@ def _find_command(rules: CommandRules, rest: Sequence[str]) -> Command:
     for command in rules.commands:
         if command.name == rest[0]:
             return command
+    if reason := rules.refused.get(rest[0]):
+        raise _WrongArgument(f"{rest[0]} is a command of Apache Kafka's tool that Ottla's does not have: {reason}")
     names = ", ".join(f"'{command.name}'" for command in rules.commands)
     raise _WrongArgument(f"invalid choice: '{rest[0]}' (choose from {names})")
 

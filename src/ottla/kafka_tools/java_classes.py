@@ -40,6 +40,7 @@ CLASSES: Final = {
     "kafka.admin.FeatureCommand": "kafka-features",
     f"{_NEW}ClusterTool": "kafka-cluster",
     "kafka.tools.ClusterTool": "kafka-cluster",
+    f"{_NEW}MetadataQuorumCommand": "kafka-metadata-quorum",
     f"{_NEW}LeaderElectionCommand": "kafka-leader-election",
     "kafka.admin.LeaderElectionCommand": "kafka-leader-election",
     f"{_NEW}LogDirsCommand": "kafka-log-dirs",

@@ -48,6 +48,7 @@ TOOLS: Final = {
     "kafka-client-metrics": "cluster.client_metrics",
     "kafka-features": "features.features",
     "kafka-cluster": "cluster.cluster",
+    "kafka-metadata-quorum": "cluster.metadata_quorum",
     "kafka-leader-election": "partitions.leader_election",
     "kafka-log-dirs": "partitions.log_dirs",
     "kafka-replica-verification": "partitions.replica_verification",

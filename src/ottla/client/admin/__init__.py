@@ -1,5 +1,5 @@
 """Administration of clusters: topics, configurations, groups, share groups, log directories, partitions, transactions,
-ACLs, users, quotas, delegation tokens.
+ACLs, users, quotas, delegation tokens, the quorum of controllers.
 
 Zone: real. The names exported here are stable for users; the modules that define them may move.
 """
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ottla.client.admin.acls import AclAdmin
     from ottla.client.admin.admin import Admin
     from ottla.client.admin.groups import GroupAdmin, MemberIdentity
+    from ottla.client.admin.quorum import QuorumAdmin
     from ottla.client.admin.quotas import AnyName, QuotaAdmin, QuotaEntity, QuotaFilter
     from ottla.client.admin.scram import (
         ScramAdmin,
@@ -30,6 +31,7 @@ _HOMES: Final = {
     "ottla.client.admin.acls": "AclAdmin",
     "ottla.client.admin.admin": "Admin",
     "ottla.client.admin.groups": "GroupAdmin MemberIdentity",
+    "ottla.client.admin.quorum": "QuorumAdmin",
     "ottla.client.admin.quotas": "AnyName QuotaAdmin QuotaEntity QuotaFilter",
     "ottla.client.admin.scram": "ScramAdmin ScramCredentialInfo ScramDeletion ScramMechanism ScramUpsertion",
     "ottla.client.admin.share_groups": "ShareGroupAdmin",
@@ -44,6 +46,7 @@ __all__ = [
     "DelegationToken",
     "GroupAdmin",
     "MemberIdentity",
+    "QuorumAdmin",
     "QuotaAdmin",
     "QuotaEntity",
     "QuotaFilter",

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from ottla.client.admin.acls import AclAdmin
 from ottla.client.admin.admin import Admin as BlockingAdmin
 from ottla.client.admin.groups import GroupAdmin
+from ottla.client.admin.quorum import QuorumAdmin
 from ottla.client.admin.quotas import QuotaAdmin
 from ottla.client.admin.scram import ScramAdmin
 from ottla.client.admin.share_groups import ShareGroupAdmin
@@ -26,7 +27,7 @@ A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 _KINDS: Final = (
-    *(BlockingAdmin, GroupAdmin, ShareGroupAdmin, TransactionAdmin),
+    *(BlockingAdmin, GroupAdmin, ShareGroupAdmin, TransactionAdmin, QuorumAdmin),
     *(AclAdmin, ScramAdmin, QuotaAdmin, TokenAdmin),
 )
 """The blocking clients."""
@@ -108,6 +109,7 @@ class Admin:
     describe_transaction = _async_method(TransactionAdmin, TransactionAdmin.describe_transaction)
     describe_producers = _async_method(TransactionAdmin, TransactionAdmin.describe_producers)
     abort_transaction = _async_method(TransactionAdmin, TransactionAdmin.abort_transaction)
+    describe_metadata_quorum = _async_method(QuorumAdmin, QuorumAdmin.describe_metadata_quorum)
     describe_acls = _async_method(AclAdmin, AclAdmin.describe_acls)
     create_acls = _async_method(AclAdmin, AclAdmin.create_acls)
     delete_acls = _async_method(AclAdmin, AclAdmin.delete_acls)

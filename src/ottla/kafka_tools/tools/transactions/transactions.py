@@ -22,6 +22,7 @@ from ottla.kafka_tools.argument_parser import Command, CommandRules, list_comman
 from ottla.kafka_tools.connection import open_cluster
 from ottla.kafka_tools.java_errors import tool_error
 from ottla.kafka_tools.options import COMMAND_CONFIG, SERVER, Options, Tool, ToolError, WordsReport, value
+from ottla.kafka_tools.tab_table import print_tab_table
 from ottla.types import TopicPartition
 
 _MINUTE_MS: Final = 60_000
@@ -79,14 +80,6 @@ def _failing_with(message: str) -> Iterator[None]:
         raise _failure(message, error) from None
 
 
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print cells padded to the widest of their column, each followed by a tab."""
-    cells = [head, *([str(cell) for cell in row] for row in rows)]
-    wide = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for row in cells:
-        print("".join(f"{cell:<{width}}\t" for cell, width in zip(row, wide, strict=True)))
-
-
 def _number_or_none(number: int) -> object:
     return number if number >= 0 else None
 
@@ -108,7 +101,7 @@ def _list_transactions(cluster: Cluster, options: Options) -> None:
         for node, error in failed.items():
             raise _listing_failure(node, error)
     rows = [(each.transactional_id, each.coordinator, each.producer_id, each.state) for each in found]
-    _print_table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
+    print_tab_table(("TransactionalId", "Coordinator", "ProducerId", "TransactionState"), rows)
 
 
 def _listing_failure(node: int, error: ClientError) -> ToolError:
@@ -141,7 +134,7 @@ def _describe_transaction(cluster: Cluster, options: Options) -> None:
         int(time.time() * 1000) - view.start_ms if started else None,
         ",".join(map(str, sorted(view.partitions))),
     )
-    _print_table(_DESCRIPTION_HEAD, [row])
+    print_tab_table(_DESCRIPTION_HEAD, [row])
 
 
 def _description_cause(name: str, error: ClientError) -> str:
@@ -180,7 +173,7 @@ def _describe_producers(cluster: Cluster, options: Options) -> None:
             cluster, tp, broker, f"Failed to describe producers for partition {tp} on {place}"
         )
     ]
-    _print_table(_PRODUCERS_HEAD, rows)
+    print_tab_table(_PRODUCERS_HEAD, rows)
 
 
 def _producers_of(cluster: Cluster, tp: TopicPartition, broker: int | None, message: str) -> Sequence[ProducerView]:
@@ -240,7 +233,7 @@ def _find_hanging(cluster: Cluster, options: Options) -> None:
         # Other partitions may have been read, but a transaction that hangs in this one would be missed.
         for error in failed.values():
             raise error
-    _print_table(_HANGING_HEAD, [_hanging_row(each, now_ms) for each in found])
+    print_tab_table(_HANGING_HEAD, [_hanging_row(each, now_ms) for each in found])
 
 
 _HANGING_HEAD: Final = (
