@@ -44,7 +44,7 @@ def kafka_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     # A member of a share group gets its partitions with a later heartbeat, by default after 5 seconds.
     quick = {"group.share.heartbeat.interval.ms": "200", "group.share.min.heartbeat.interval.ms": "200"}
     quick |= {"share.coordinator.state.topic.num.partitions": "1"}
-    with KafkaNode(tmp_path_factory.mktemp("kafka"), settings=quick) as node:
+    with KafkaNode(tmp_path_factory.mktemp("kafka"), settings={**NO_RETENTION, **quick}) as node:
         yield node
 
 

@@ -165,7 +165,7 @@ def test_resets_that_are_refused(broker: ScriptedBroker, capsys: pytest.CaptureF
     ]
     assert not broker.asked(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
     assert run(broker, "--reset-offsets --group g --topic t --to-latest --execute") == 0
-    message = "Topic authorization failed."
+    message = "Failed altering group offsets for the following partitions: [t-1]"
     assert capsys.readouterr() == (
         f"\nError: {FAILED} {message}\n",
         f"{KAFKA}.TopicAuthorizationException: {message}\n",
@@ -173,6 +173,14 @@ def test_resets_that_are_refused(broker: ScriptedBroker, capsys: pytest.CaptureF
     broker.on[ApiKey.METADATA] = lambda request: request.reply(broker.metadata_of(["t"], leader=-1))
     assert run(broker, "--reset-offsets --group g --topic t:1 --to-latest --execute --timeout 2000") == 0
     assert capsys.readouterr().out == f'\nError: {FAILED} The partitions "t-1" have no leader\n'
+
+
+@pytest.mark.parametrize("state", ["Stable", "Unknown"])
+def test_resets_of_a_group_in_use(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str], state: str) -> None:
+    describe(broker, state)
+    assert run(broker, "--reset-offsets --group g --topic t --to-latest --execute") == 1
+    assert capsys.readouterr() == ("", "Share group 'g' is not empty.\n")
+    assert not broker.asked(ApiKey.ALTER_SHARE_GROUP_OFFSETS)
 
 
 def test_deleted_offsets_that_are_refused(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str]) -> None:

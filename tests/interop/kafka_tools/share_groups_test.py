@@ -19,7 +19,7 @@ from tests.interop.kafka_tools.comparison import Comparison, run_ottla
 
 from ottla.cli.main import cli
 from ottla.client import ClientConfig, Cluster
-from ottla.client.admin import ShareGroupAdmin
+from ottla.client.admin import GroupAdmin, ShareGroupAdmin
 from ottla.client.admin.share_groups import ShareOffset
 from ottla.types import TopicPartition
 
@@ -31,9 +31,14 @@ ANSWER_S = 60
 
 
 @pytest.fixture(scope="module")
-def admin(kafka_node: KafkaNode) -> Iterator[ShareGroupAdmin]:
-    with Cluster(ClientConfig.from_mapping({"bootstrap.servers": kafka_node.bootstrap})) as cluster:
-        yield ShareGroupAdmin(cluster)
+def cluster(kafka_node: KafkaNode) -> Iterator[Cluster]:
+    with Cluster(ClientConfig.from_mapping({"bootstrap.servers": kafka_node.bootstrap})) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: Cluster) -> ShareGroupAdmin:
+    return ShareGroupAdmin(cluster)
 
 
 class Member(NamedTuple):
@@ -82,8 +87,8 @@ def lags(admin: ShareGroupAdmin, group: str) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def groups(kafka_node: KafkaNode, shell: ToolShell, admin: ShareGroupAdmin) -> Iterator[Comparison]:
-    """For each side two topics, a group whose member has read them, and a group whose member has left."""
+def groups(kafka_node: KafkaNode, shell: ToolShell, cluster: Cluster, admin: ShareGroupAdmin) -> Iterator[Comparison]:
+    """For each side two topics, a group whose member has read them, one whose member has left, and one of consumers."""
     both = Comparison(shell, kafka_node.bootstrap, "share")
     live: list[Member] = []
     idle: list[Member] = []
@@ -93,6 +98,8 @@ def groups(kafka_node: KafkaNode, shell: ToolShell, admin: ShareGroupAdmin) -> I
             Confluent().write(kafka_node.bootstrap, f"{prefix}{topic}", RECORDS)
         live.append(join(kafka_node.bootstrap, prefix, "live", "t", "u"))
         idle.append(join(kafka_node.bootstrap, prefix, "idle", "t"))
+        tp = TopicPartition(f"{prefix}t", 0)
+        assert GroupAdmin(cluster).alter_group_offsets(f"{prefix}other", {tp: 4}) == {tp: None}
 
     both.prepare(make)
     read_all([*live, *idle])
@@ -105,8 +112,11 @@ def groups(kafka_node: KafkaNode, shell: ToolShell, admin: ShareGroupAdmin) -> I
 
 
 def test_share_groups(groups: Comparison, admin: ShareGroupAdmin) -> None:
-    names = [f"{prefix}live" for prefix in (groups.kafka_prefix, groups.ottla_prefix)]
-    ids = [member.member_id for name in names for member in admin.describe_share_group(name).members]
+    views = [admin.describe_share_group(f"{prefix}live") for prefix in (groups.kafka_prefix, groups.ottla_prefix)]
+    members = [view.members[0] for view in views]
+    # Epochs count how often a group was looked at until all its partitions were ready. Each is hidden with its column.
+    epochs = [f"Stable          {view.group_epoch:<12} {view.assignment_epoch:<17} 1" for view in views]
+    epochs += [f" 2            {member.member_epoch:<13} " for member in members]
     groups.compare(
         TOOL,
         """
@@ -122,7 +132,7 @@ def test_share_groups(groups: Comparison, admin: ShareGroupAdmin) -> None:
         BS --describe --group {name}live --state --verbose
         BS --describe --group {name}nothing --state
         """,
-        hidden=ids,
+        hidden=[*(member.member_id for member in members), *epochs],
     )
     for line in (
         "BS --list",
@@ -158,6 +168,10 @@ def test_share_groups(groups: Comparison, admin: ShareGroupAdmin) -> None:
         BS --delete --group {name}new --group {name}live
         BS --delete --group {name}idle
         BS --describe --group {name}idle --members
+        BS --describe --group {name}other
+        BS --reset-offsets --group {name}other --topic {name}t --to-earliest --execute
+        BS --delete-offsets --group {name}other --topic {name}t
+        BS --delete --group {name}other
         """,
     )
 

@@ -17,7 +17,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.metadata import TopicView
 from ottla.errors import ErrorCode
-from ottla.kafka_tools.java_errors import EXECUTION, error_text, java_class, tool_error
+from ottla.kafka_tools.java_errors import EXECUTION, error_class, error_text, java_class, tool_error
 from ottla.kafka_tools.options import Options, ToolError, WrongUsage
 from ottla.kafka_tools.tools.groups.offset_resets import parse_datetime_ms, print_new_offsets, search_offsets
 from ottla.types import TopicPartition
@@ -42,11 +42,24 @@ def reset_share_offsets(cluster: Cluster, group: str, options: Options) -> int:
     _check_partitions(admin, partitions)
     plan = search_offsets(admin, dict.fromkeys(partitions, _wanted_time(options)))
     if options.has("execute") and plan:
-        for error in shares.alter_share_group_offsets(group, plan).values():
-            if error is not None:
-                raise error
+        _set_offsets(shares, group, plan)
     print_new_offsets(group, plan)
     return 0
+
+
+def _set_offsets(shares: ShareGroupAdmin, group: str, plan: Mapping[TopicPartition, int]) -> None:
+    """Raises ClientError; for offsets that are refused, ToolError with their partitions."""
+    try:
+        results = shares.alter_share_group_offsets(group, plan)
+    except RefusedError as error:
+        # As Kafka's client: an error of the group is one of each partition.
+        results = dict.fromkeys(plan, error)
+    failed = {tp: error for tp, error in sorted(results.items(), key=lambda row: row[0]) if error is not None}
+    if failed:
+        # The class is that of the first error, and the reasons are left out, as by Kafka's client.
+        named = ", ".join(map(str, failed))
+        message = f"Failed altering group offsets for the following partitions: [{named}]"
+        raise ToolError(message, error_class(next(iter(failed.values()))))
 
 
 def _refusal_of(shares: ShareGroupAdmin, group: str) -> str:
