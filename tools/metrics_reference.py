@@ -57,7 +57,8 @@ def _query_metrics() -> str:
     """The text of the metrics of queries and of `ottla pipeline serve`, with a sample of each."""
     registry, queries = Registry(), QueryTable()
     add_query_metrics(registry, queries)
-    add_service_metrics(registry, [ServedPipeline(Pipeline("shop"), Supervision())])
+    served = ServedPipeline("shop", lambda: Pipeline("shop"), "5s", Supervision())
+    add_service_metrics(registry, lambda: [served])
     source = {"latestOffset": {"orders": {"0": 1}}, "endOffset": {"orders": {"0": 0}}}
     queries.on_progress("shop.price", "run", {"batchId": 0, "sources": [source]}, 0.0)
     return registry.render_text()

@@ -102,7 +102,7 @@ class Changes:
 
     def __call__(self, each: ServedPipeline, wait_s: float | None) -> None:
         with self._changed:
-            self.seen.append((each.pipeline.name, each.supervision.state))
+            self.seen.append((each.name, each.supervision.state))
             self._changed.notify_all()
 
     def wait_for(self, name: str, state: State, times: int = 1) -> None:

@@ -90,6 +90,15 @@ def output_option(*choices: str) -> Callable[[F], F]:
     )
 
 
+def pipelines_topic_option(command: F) -> F:
+    """`--pipelines-topic`; its value is `option_value("pipelines_topic", TOPIC)`."""
+    return _common_option(
+        "--pipelines-topic",
+        metavar="TOPIC",
+        help="The topic with the definitions of pipelines; _ottla-pipelines by default.",
+    )(command)
+
+
 def remember_output(ctx: click.Context, _param: click.Parameter, value: str) -> str:
     """The callback of each `-o`: errors are printed in the same form as results (`option_value("output")`)."""
     ctx.meta[f"{_META}output"] = value
@@ -223,6 +232,13 @@ def connect_cluster(
     from ottla.client.settings import ClientConfig
 
     return Cluster(ClientConfig.from_mapping(settings_of_side(side, defaults, overrides)))
+
+
+def connect_definitions() -> Cluster:
+    """As `connect_cluster`, with the settings that the topic of definitions needs."""
+    from ottla.pipeline.definitions.definitions_topic import SETTINGS
+
+    return connect_cluster(overrides={**SETTINGS})
 
 
 def _from_file(more: Collection[str] | None) -> ClientSettings:

@@ -1,9 +1,14 @@
-"""Errors of pipelines.
+"""Errors of pipelines, and the check of their names.
 
 Zone: pure. The texts of errors of the source, the sink and the client are in StepFailed.
 """
 
 from __future__ import annotations
+
+import re
+from typing import Final
+
+_PIPELINE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 
 class BadPipeline(ValueError):
@@ -36,3 +41,11 @@ class RecordTooLarge(ValueError):
 
 class NullField(ValueError):
     """A record that a step made has a null key or value that the step requires."""
+
+
+def fault_of_pipeline_name(name: str) -> str:
+    """Why a text cannot be the name of a pipeline; "" if it can."""
+    # The name is also that of the checkpoint's directory in a service.
+    if _PIPELINE_NAME.fullmatch(name) and name not in (".", ".."):
+        return ""
+    return f"the pipeline's name {name[:120]!r} must be 1 to 100 letters, digits, '.', '_' and '-'"

@@ -5,7 +5,6 @@ Zone: real. The interface for users; the parts are in the modules beside this on
 
 from __future__ import annotations
 
-import re
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from ottla.client.settings import ClientConfig
 from ottla.errors import ErrorCode
 from ottla.pipeline import queries
 from ottla.pipeline.checkpoint_changes import CheckpointChange, explain_checkpoint
-from ottla.pipeline.errors import BadPipeline, StepFailed
+from ottla.pipeline.errors import BadPipeline, StepFailed, fault_of_pipeline_name
 from ottla.pipeline.functions import BatchFunction, RowFunction
 from ottla.pipeline.options import StepOptions
 from ottla.pipeline.progress import Counter, StepProgress
@@ -121,7 +120,6 @@ class Line:
 
 F = TypeVar("F", bound="Callable[[Any], Any] | RowFunction | BatchFunction")
 
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _LOOK_S: Final = 0.2
 _SHOW_EVERY: Final = 5
 """The figures are shown at every 5th check, because reading them from Spark has a cost."""
@@ -170,8 +168,8 @@ class Pipeline:
     """
 
     def __init__(self, name: str, bootstrap: str = "localhost:9092", settings: Mapping[str, str] | None = None) -> None:
-        if not _NAME.fullmatch(name):
-            raise BadPipeline(f"the pipeline's name {name!r} must be 1 to 100 letters, digits, '.', '_' and '-'")
+        if fault := fault_of_pipeline_name(name):
+            raise BadPipeline(fault)
         self.name = name
         self.settings: dict[str, str] = {"bootstrap.servers": bootstrap, **(settings or {})}
         self._steps: list[Step] = []

@@ -36,6 +36,8 @@ class State(Enum):
     FAILED = "failed"
     """It is not started again."""
     STOPPED = "stopped"
+    PAUSED = "paused"
+    """Its definition in the cluster has it paused."""
 
 
 def is_permanent(error: BaseException) -> bool:
@@ -83,6 +85,14 @@ class Supervision:
     def on_stopped(self) -> None:
         """It has ended in order."""
         self.state = State.STOPPED
+
+    def on_paused(self) -> None:
+        """It is not to run."""
+        self.state = State.PAUSED
+
+    def on_refused(self, reason: str) -> None:
+        """It cannot be started at all."""
+        self.state, self.reason = State.FAILED, reason[:_REASON_CHARS]
 
     def on_failed(self, error: BaseException, draw: float) -> float | None:
         """It has failed. Seconds until the next start; None if it is given up. draw: a random number in [0, 1)."""

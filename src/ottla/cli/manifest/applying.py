@@ -26,6 +26,7 @@ from ottla.client import (
     first_error,
 )
 from ottla.client.admin import AclAdmin, QuotaAdmin, ScramAdmin, ScramDeletion, ScramUpsertion
+from ottla.pipeline.definitions.definitions_topic import TOPIC, DefinitionsTopic
 from ottla.types import TopicPartition
 
 K = TypeVar("K")
@@ -42,7 +43,8 @@ class ChangeRunner:
     take.
     """
 
-    def __init__(self, cluster: Cluster, throttle: int, patience_s: float) -> None:
+    def __init__(self, cluster: Cluster, throttle: int, patience_s: float, pipelines_topic: str = TOPIC) -> None:
+        self._definitions = DefinitionsTopic(cluster, pipelines_topic)
         self._admin = Admin(cluster)
         self._acls = AclAdmin(cluster)
         self._users = ScramAdmin(cluster)
@@ -143,6 +145,12 @@ class ChangeRunner:
 
     def _set_quota(self, change: Change) -> ClientError | None:
         return first_error(self._quotas.alter_client_quotas(dict([_item(change)])))
+
+    def _set_pipeline(self, change: Change) -> None:
+        self._definitions.write_definition(*_item(change))
+
+    def _delete_pipeline(self, change: Change) -> None:
+        self._definitions.write_definition(*_item(change))
 
     # -- replicas ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from ottla.cli.manifest.parsing import VERSION
 from ottla.cli.manifest.state import SECTIONS, Change, ClusterState, Settings, TopicState
 from ottla.cli.security.acl_options import acl_document
 from ottla.cli.views.output import Json
+from ottla.pipeline.definitions.definition import PipelineDefinition
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
@@ -26,6 +27,9 @@ def state_document(state: ClusterState) -> dict[str, Any]:
         "users": lambda rows: {name: _user_document(row.mechanisms) for name, row in sorted(rows.items())},
         "acls": lambda rows: [acl_document(binding) for binding in sorted(rows)],
         "quotas": lambda rows: list(_quota_documents(rows)),
+        "pipelines": lambda rows: {
+            name: row.to_document() for name, row in sorted(rows.items()) if isinstance(row, PipelineDefinition)
+        },
     }
     found = {name: getattr(state, name) for name in SECTIONS}
     return {"version": VERSION} | {name: writers[name](rows) for name, rows in found.items() if rows is not None}

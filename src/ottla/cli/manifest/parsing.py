@@ -35,6 +35,8 @@ from ottla.cli.manifest.state import (
 from ottla.cli.manifest.tree import Node
 from ottla.client.admin.quotas import QuotaEntity
 from ottla.client.admin.scram import ITERATIONS_MAX, ITERATIONS_MIN, ScramMechanism
+from ottla.pipeline.definitions.definition import PipelineDefinition, definition_of, fault_of_field
+from ottla.pipeline.errors import fault_of_pipeline_name
 
 VERSION: Final = 1
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -78,6 +80,7 @@ class _Parser:
             "users": self._named(self._parse_user, _fault_of_name),
             "acls": self._parse_acls,
             "quotas": self._parse_quotas,
+            "pipelines": self._named(self._parse_pipeline, fault_of_pipeline_name),
         }
         for section, parse in parsers.items():
             if section in found:
@@ -268,6 +271,15 @@ class _Parser:
             else:
                 self._report(each, f"{path}.{key}", f"{_shown(value)} is not a number above 0, or null")
         return found
+
+    def _parse_pipeline(self, node: Node, path: str) -> PipelineDefinition:
+        # Also without a file, which is then reported.
+        found = {"file": Node(None, node.line), **self._mapping(node, path, PipelineDefinition._fields)}
+        faults = {key: fault_of_field(key, each.value) for key, each in found.items()}
+        for key, fault in faults.items():
+            if fault:
+                self._report(found[key], f"{path}.{key}", fault)
+        return definition_of({"file": ""} | {key: each.value for key, each in found.items() if not faults[key]})
 
 
 def _join(path: str, key: str) -> str:

@@ -21,6 +21,7 @@ from ottla.cli.manifest.state import (
     UserState,
     resource_of,
 )
+from ottla.pipeline.definitions.definition import MAX_PIPELINES, Definition, PipelineDefinition, UnreadableDefinition
 
 _OWN_DEFAULTS: Final = frozenset({"min.insync.replicas"})
 """Apache Kafka 4.1 sets this default of all brokers itself, for eligible leader replicas, and refuses its removal."""
@@ -52,8 +53,14 @@ def plan_changes(
         *planner.plan_resources("brokers"),
         *planner.plan_resources("groups"),
         *planner.plan_quotas(),
+        *planner.plan_pipelines(),
     ]
-    return Plan(sorted(changes, key=lambda change: change.action == "delete"), planner.problems)
+    return Plan(sorted(changes, key=_rank), planner.problems)
+
+
+def _rank(change: Change) -> int:
+    # Deletions of pipelines are the first of them: a pipeline must not fail because its topic is gone.
+    return 0 if change.action != "delete" else 1 if change.kind == "pipeline" else 2
 
 
 class _Planner:
@@ -70,6 +77,7 @@ class _Planner:
         self._prune = prune
         self._live_brokers = live_brokers
         self._set_passwords = set_passwords
+        self._definitions_topic = present.pipelines_topic.name if present.pipelines_topic else ""
         self.problems: list[Problem] = []
 
     def _report(self, path: str, message: str) -> None:
@@ -96,8 +104,8 @@ class _Planner:
             else:
                 yield _new_topic(name, wanted)
         for name in sorted(present.keys() - (self._wanted.topics or {}).keys()) if "topics" in self._prune else ():
-            # `_schemas` and the like hold the state of other programs.
-            if not name.startswith("_"):
+            # `_schemas` and the like hold the state of other programs, as the definitions of pipelines do.
+            if not name.startswith("_") and name != self._definitions_topic:
                 yield Change("delete", "topic", name, None, None, f"topics.{name}", name)
 
     def _check_replicas(self, name: str, wanted: TopicState) -> None:
@@ -203,6 +211,45 @@ class _Planner:
                 action = "delete" if all(value is None for value in after.values()) else "change"
                 before = {key: have.get(key) for key in after}
                 yield Change(action, "quota", str(entity), before, after, "quotas", (entity, after))
+
+    # -- pipelines -----------------------------------------------------------------------------------------------------
+
+    def plan_pipelines(self) -> Iterator[Change]:
+        """Definitions to write and to delete; before the first one their topic."""
+        present, wanted = self._present.pipelines or {}, self._wanted.pipelines or {}
+        surplus = sorted(present.keys() - wanted.keys()) if "pipelines" in self._prune else []
+        if len(present.keys() | wanted.keys()) - len(surplus) > MAX_PIPELINES:
+            self._report(
+                "pipelines", f"a service runs at most {MAX_PIPELINES} pipelines: use --pipelines-topic for more"
+            )
+        writes = [change for name, each in wanted.items() for change in self._plan_pipeline(name, present, each)]
+        topic = self._present.pipelines_topic
+        # A file that describes the topic, or has described it already, creates it among its topics.
+        named = topic is not None and topic.name in (self._wanted.topics or {})
+        if writes and topic is not None and self._present.lacks_pipelines_topic and not named:
+            yield _new_topic(topic.name, TopicState(topic.partitions, None, {"cleanup.policy": "compact"}))
+        yield from writes
+        for name in surplus:
+            if not self._is_newer(name, present[name]):
+                yield Change("delete", "pipeline", name, None, None, f"pipelines.{name}", (name, None))
+
+    def _plan_pipeline(self, name: str, present: Mapping[str, Definition], wanted: Definition) -> Iterator[Change]:
+        assert isinstance(wanted, PipelineDefinition), "files have definitions"
+        found = present.get(name)
+        if found == wanted or (found is not None and self._is_newer(name, found)):
+            return
+        before = found._asdict() if isinstance(found, PipelineDefinition) else {}
+        after = {key: value for key, value in wanted._asdict().items() if value != before.get(key)}
+        action = "create" if found is None else "change"
+        shown = {key: before.get(key) for key in after} if before else None
+        yield Change(action, "pipeline", name, shown, after, f"pipelines.{name}", (name, wanted))
+
+    def _is_newer(self, name: str, found: Definition) -> bool:
+        """Report a definition of a later version: what it has that this version lacks would be lost."""
+        if not (isinstance(found, UnreadableDefinition) and found.is_newer):
+            return False
+        self._report(f"pipelines.{name}", f"the cluster's definition is not changed: {found.reason}")
+        return True
 
 
 def _new_topic(name: str, wanted: TopicState) -> Change:

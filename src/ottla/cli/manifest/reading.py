@@ -31,6 +31,8 @@ from ottla.client import (
 )
 from ottla.client.admin import AclAdmin, QuotaAdmin, QuotaEntity, ScramAdmin
 from ottla.errors import ErrorCode
+from ottla.pipeline.definitions.definition import Definition, DefinitionTable, UnreadableDefinition
+from ottla.pipeline.definitions.definitions_topic import TOPIC, DefinitionsTopic, DefinitionsTopicError
 from ottla.types import TopicPartition
 
 V = TypeVar("V")
@@ -48,12 +50,15 @@ _NOT_THERE: Final = frozenset({ErrorCode.SECURITY_DISABLED, ErrorCode.UNSUPPORTE
 class StateReader:
     """Reads the sections of a state."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, pipelines_topic: str = TOPIC) -> None:
+        """cluster: with the settings that the topic of definitions needs."""
         self._cluster = cluster
+        self._definitions = DefinitionsTopic(cluster, pipelines_topic)
         self._admin = Admin(cluster)
         self.notes: list[str] = []
         """Why sections could not be read, and which values are secret."""
         self.live_brokers = 0
+        self._lacks_topic = False
 
     def read_state(self, wanted: ClusterState | None = None, *, whole: bool = False) -> ClusterState:
         """Everything. wanted: only the sections that it has, and only settings of topics and groups that it names;
@@ -62,8 +67,9 @@ class StateReader:
         Raises ClientError.
         """
         self.live_brokers = len(self._cluster.refresh(()).nodes)
-        asked = wanted or ClusterState({}, {}, {}, {}, {}, {})
+        asked = wanted or ClusterState({}, {}, {}, {}, {}, {}, {})
         everything = whole or wanted is None
+        pipelines = None if asked.pipelines is None else self._read_pipelines()
         return ClusterState(
             None if asked.topics is None else self._read_topics(None if everything else asked.topics),
             None if asked.brokers is None else self._read_brokers(),
@@ -71,6 +77,9 @@ class StateReader:
             None if asked.users is None else self._optional("users", self._read_users),
             None if asked.acls is None else self._optional("acls", self._read_acls),
             None if asked.quotas is None else self._optional("quotas", self._read_quotas),
+            pipelines,
+            pipelines_topic=self._definitions.new_topic(),
+            lacks_pipelines_topic=self._lacks_topic,
         )
 
     def _optional(self, section: str, read: Callable[[], V]) -> V | None:
@@ -156,6 +165,25 @@ class StateReader:
 
     def _read_quotas(self) -> dict[QuotaEntity, Mapping[str, float | None]]:
         return {entity: dict(values) for entity, values in QuotaAdmin(self._cluster).describe_client_quotas().items()}
+
+    # -- pipelines -----------------------------------------------------------------------------------------------------
+
+    def _read_pipelines(self) -> dict[str, Definition] | None:
+        try:
+            self._lacks_topic = not self._definitions.check_topic()
+            table = DefinitionTable() if self._lacks_topic else self._definitions.read_definitions()
+        except (DefinitionsTopicError, RefusedError) as error:
+            # A user who may not read this topic can still export the rest.
+            if isinstance(error, RefusedError) and error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            self.notes.append(f"pipelines cannot be listed: {error}")
+            return None
+        for name, each in table.definitions.items():
+            if isinstance(each, UnreadableDefinition):
+                self.notes.append(f"pipeline {name}: {each.reason}")
+        if table.ignored:
+            self.notes.append(f"{table.ignored} records of {self._definitions.name} whose keys name no pipeline")
+        return table.definitions
 
 
 def _in_parts(resources: Sequence[Resource]) -> Iterator[Sequence[Resource]]:

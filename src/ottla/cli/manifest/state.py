@@ -1,4 +1,4 @@
-"""The state of a cluster that a file describes: topics, settings, users, ACLs, quotas.
+"""The state of a cluster that a file describes: topics, settings, users, ACLs, quotas, pipelines.
 
 Zone: pure. The same values hold what a file wants and what a cluster has.
 """
@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 from ottla.acls import AclBinding
 from ottla.client.admin.quotas import QuotaEntity
 from ottla.client.admin.scram import ScramMechanism
-from ottla.client.admin.types import Resource, ResourceType
+from ottla.client.admin.types import NewTopic, Resource, ResourceType
+from ottla.pipeline.definitions.definition import Definition
 
 Settings = Mapping[str, str | None]
 """Values by key. None: the file wants the key's default."""
 
-SECTIONS: Final = ("topics", "brokers", "groups", "users", "acls", "quotas")
+SECTIONS: Final = ("topics", "brokers", "groups", "users", "acls", "quotas", "pipelines")
 """In the order in which a file lists them."""
 THROTTLED_REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 THROTTLED_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
@@ -62,8 +63,13 @@ class ClusterState:
     users: dict[str, UserState] | None = None
     acls: dict[AclBinding, None] | None = None
     quotas: dict[QuotaEntity, Mapping[str, float | None]] | None = None
+    pipelines: dict[str, Definition] | None = None
     lines: dict[str, int] = field(default_factory=dict)
     """Of a file: the lines of paths."""
+    pipelines_topic: NewTopic | None = None
+    """Of a cluster: the topic with the definitions of pipelines; None: they were not asked for."""
+    lacks_pipelines_topic: bool = False
+    """Of a cluster: whether that topic does not exist."""
 
     def line_of(self, path: str) -> int:
         """The line of a path, or of what it is in; 0: unknown."""
@@ -89,8 +95,8 @@ class Problem(NamedTuple):
 class Change(NamedTuple):
     """One step from what a cluster has to what a file wants.
 
-    kind: topic, partitions, replication, throttle, settings, user, acl or quota. `before` and `after` are shown;
-    `item` is what the step is done with.
+    kind: topic, partitions, replication, throttle, settings, user, acl, quota or pipeline. `before` and `after` are
+    shown; `item` is what the step is done with.
     """
 
     action: str
@@ -109,7 +115,7 @@ class Change(NamedTuple):
         return f"{sign} {self.kind}{name}{self._details()}"
 
     def _details(self) -> str:
-        # Settings and quotas: one pair per key. Others have one value, or none.
+        # Settings, quotas and pipelines: one pair per key. Others have one value, or none.
         if isinstance(self.after, Mapping):
             before = self.before if isinstance(self.before, Mapping) else {}
             pairs = [_change_text(key, before.get(key), value) for key, value in self.after.items()]

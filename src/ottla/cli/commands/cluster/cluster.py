@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.commands.cluster.features import features
-from ottla.cli.options import client_settings, common_options, connect_cluster, output_option, print_note
+from ottla.cli.options import (
+    client_settings,
+    common_options,
+    connect_cluster,
+    connect_definitions,
+    option_value,
+    output_option,
+    pipelines_topic_option,
+    print_note,
+)
 from ottla.cli.views.output import (
     TABLE_AND_DOCUMENTS,
     one_line,
@@ -103,21 +112,28 @@ def _write_health(health: Health) -> None:
     "--section",
     "sections",
     multiple=True,
-    type=click.Choice(("topics", "brokers", "groups", "users", "acls", "quotas")),
+    type=click.Choice(("topics", "brokers", "groups", "users", "acls", "quotas", "pipelines")),
     help="Only this section; by default all.",
 )
+@pipelines_topic_option
 @output_option("yaml", "json")
 @common_options
 def export_state(sections: tuple[str, ...], output: str) -> None:
-    """Print the cluster as a file for `ottla apply`: topics, settings, users (without passwords), ACLs, quotas."""
+    """Print the cluster as a file for `ottla apply`.
+
+    It has topics, settings, users (without passwords), ACLs, quotas and definitions of pipelines.
+    """
     from ottla.cli.manifest.documents import state_document
     from ottla.cli.manifest.reading import StateReader
     from ottla.cli.manifest.state import ClusterState
     from ottla.cli.manifest.tree import yaml_text
+    from ottla.pipeline.definitions.definitions_topic import TOPIC
 
-    wanted = ClusterState(**{name: {} for name in sections}) if sections else None
-    with connect_cluster() as client:
-        reader = StateReader(client)
+    wanted = ClusterState() if sections else None
+    for name in sections:
+        setattr(wanted, name, {})
+    with connect_definitions() as client:
+        reader = StateReader(client, option_value("pipelines_topic", TOPIC))
         document = state_document(reader.read_state(wanted, whole=True))
     for note in reader.notes:
         print_note(f"left out: {note}")

@@ -13,7 +13,14 @@ import click
 
 from ottla.cli.commands.topic import confirm_action
 from ottla.cli.failure import CommandFailed
-from ottla.cli.options import common_options, connect_cluster, option_value, output_option, print_note
+from ottla.cli.options import (
+    common_options,
+    connect_definitions,
+    option_value,
+    output_option,
+    pipelines_topic_option,
+    print_note,
+)
 from ottla.cli.views.output import write_json, write_jsonl, write_line
 
 if TYPE_CHECKING:
@@ -26,7 +33,7 @@ CHANGES: Final = 2
 """The exit code of `ottla diff` when the cluster differs from the file."""
 _SHOWN_MAX: Final = 100
 _PATIENCE_S: Final = 3600.0
-_PRUNED: Final = ("topics", "configs", "users", "acls", "quotas")
+_PRUNED: Final = ("topics", "configs", "users", "acls", "quotas", "pipelines")
 
 
 def _plan_options(command: F) -> F:
@@ -34,10 +41,11 @@ def _plan_options(command: F) -> F:
         (
             click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True)),
             click.option("--prune", multiple=True, type=click.Choice(_PRUNED),
-                         help="Delete what the file does not have: topics, users, ACLs, quotas; configs: settings of "
-                              "what the file names."),
+                         help="Delete what the file does not have: topics, users, ACLs, quotas, pipelines; configs: "
+                              "settings of what the file names."),
             click.option("--set-passwords", is_flag=True,
                          help="Also set the passwords of users that exist; brokers do not disclose them."),
+            pipelines_topic_option,
         )
     ):  # fmt: skip
         command = option(command)
@@ -71,7 +79,7 @@ class _DiffCommand(click.Command):
 @common_options
 def diff(file: str, prune: tuple[str, ...], set_passwords: bool, output: str) -> None:
     """Show what `ottla apply FILE` would change. Exit code 0: nothing; 2: changes; 1: an error."""
-    with connect_cluster() as cluster:
+    with connect_definitions() as cluster:
         changes, _ = _make_plan(cluster, file, prune, set_passwords=set_passwords, throttle=0)
     _write_plan(output, changes)
     if changes:
@@ -89,7 +97,7 @@ def apply(file: str, prune: tuple[str, ...], set_passwords: bool, throttle: int,
 
     The whole file is checked before anything is changed. Things that it leaves out stay, unless --prune names them.
     """
-    with connect_cluster() as cluster:
+    with connect_definitions() as cluster:
         changes, runner = _make_plan(cluster, file, prune, set_passwords=set_passwords, throttle=throttle)
         # A script gets the changes with their states, after they were made; a person sees them before the question.
         if output == "text" or not changes:
@@ -106,15 +114,17 @@ def _make_plan(
     from ottla.cli.manifest.applying import ChangeRunner
     from ottla.cli.manifest.planning import plan_changes
     from ottla.cli.manifest.reading import StateReader
+    from ottla.pipeline.definitions.definitions_topic import TOPIC
 
     wanted = _read_file(file)
-    reader = StateReader(cluster)
+    topic = option_value("pipelines_topic", TOPIC)
+    reader = StateReader(cluster, topic)
     present = reader.read_state(wanted)
     for note in reader.notes:
         print_note(f"not compared: {note}")
     plan = plan_changes(present, wanted, prune, live_brokers=reader.live_brokers, set_passwords=set_passwords)
     _refuse_problems(file, plan.problems)
-    runner = ChangeRunner(cluster, throttle, option_value("timeout_s", _PATIENCE_S))
+    runner = ChangeRunner(cluster, throttle, option_value("timeout_s", _PATIENCE_S), topic)
     # The brokers' own checks come after those of the file: they need requests, and know the limits.
     refused = runner.check_changes(plan.changes)
     _refuse_problems(file, [each._replace(line=wanted.line_of(each.path)) for each in refused])

@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import tempfile
+import threading
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from ottla.demo.jvm import SparkProcess
     from ottla.pipeline import Pipeline
+    from ottla.pipeline.definitions.definition import PipelineDefinition
 
 _NEEDED = ("pyspark", "pyarrow", "numpy", "pandas")
 
@@ -160,22 +163,65 @@ def _load_pipelines(words: str) -> tuple[list[Pipeline], ModuleType, str]:
     return chosen, module, file
 
 
+class PipelineLoader:
+    """Makes the pipelines of definitions, from files below a directory. For threads, which have no context of click.
+
+    Raises UsageError for a directory that does not exist.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._directory = Path(directory).resolve()
+        if not self._directory.is_dir():
+            raise click.UsageError(f"{directory} is not a directory: name that of the pipelines' files")
+        self._settings = {key: str(value) for key, value in resolve_secrets(given_settings(())).items()}
+        self._lock = threading.Lock()
+        # Before Java is started, whose workers get the path from the environment.
+        _add_import_path(str(self._directory))
+
+    def load_definition(self, name: str, definition: PipelineDefinition) -> Pipeline:
+        """Run the file, and return its pipeline of this name. Raises ClickException, or the error of an import."""
+        from pyspark import cloudpickle
+
+        path = self._directory / definition.file
+        if not path.is_file():
+            raise click.ClickException(f"{definition.file} does not exist in {self._directory}: put it there")
+        # One after the other: a file is a module, and modules are global.
+        with self._lock:
+            try:
+                module = load_file(str(path))
+            except SystemExit as error:
+                raise click.ClickException(f"{definition.file} cannot be loaded: it ends the process") from error
+            cloudpickle.register_pickle_by_value(module)
+        found = {id(each): each for each in find_pipelines(module).values()}.values()
+        chosen = [each for each in found if each.name == name]
+        if len(chosen) != 1:
+            there = ", ".join(sorted(each.name for each in found)) or "none"
+            problem = "several pipelines" if chosen else "no pipeline"
+            raise click.ClickException(f'{definition.file} has {problem} with the name "{name}"; it has {there}')
+        chosen[0].settings |= self._settings
+        return chosen[0]
+
+
 def find_pipelines(module: ModuleType) -> dict[str, Pipeline]:
     from ottla.pipeline import Pipeline
 
     return {name: value for name, value in vars(module).items() if isinstance(value, Pipeline)}
 
 
-def load_file(file: str) -> ModuleType:
-    """Run the file as a module; it and Spark's workers can import the files beside it."""
-    path = Path(file).resolve()
-    directory = str(path.parent)
+def _add_import_path(directory: str) -> None:
+    """Have this process, and processes that it starts, import modules from a directory."""
     if directory not in sys.path:
         sys.path.insert(0, directory)
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [directory, os.environ.get("PYTHONPATH", "")]))
+
+
+def load_file(file: str) -> ModuleType:
+    """Run the file as a module; it and Spark's workers can import the files beside it."""
+    path = Path(file).resolve()
+    _add_import_path(str(path.parent))
     name = f"ottla_pipeline_{path.stem}"
     if name in sys.modules and sys.modules[name].__file__ != str(path):
-        name = f"{name}_{len(sys.modules)}"  # a file of this name in another directory
+        name = f"{name}_{zlib.crc32(os.fsencode(path)):08x}"  # a file of this name in another directory
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise click.UsageError(f"{file} is not a Python file: its name must end with .py")

@@ -20,7 +20,14 @@ from ottla.cli.commands.pipelines.loading import (
 )
 from ottla.cli.commands.pipelines.replaying import replay
 from ottla.cli.commands.pipelines.serving import serve
-from ottla.cli.options import common_options, option_value, output_option, print_note
+from ottla.cli.options import (
+    common_options,
+    connect_definitions,
+    option_value,
+    output_option,
+    pipelines_topic_option,
+    print_note,
+)
 from ottla.cli.views.output import Json, write_json, write_line, write_table
 
 if TYPE_CHECKING:
@@ -37,11 +44,18 @@ def pipeline() -> None:
 
 
 @pipeline.command("list")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
+@click.option("--from-cluster", is_flag=True, help="List the definitions in the cluster instead.")
+@pipelines_topic_option
 @output_option("table", "json")
 @common_options
-def list_(file: str, output: str) -> None:
-    """List the pipelines of a file and their steps."""
+def list_(file: str | None, from_cluster: bool, output: str) -> None:
+    """List the pipelines of a file and their steps, or those that `ottla apply` has defined in the cluster."""
+    if (file is None) != from_cluster:
+        raise click.UsageError("name a file, or use --from-cluster")
+    if file is None:
+        _list_definitions(output)
+        return
     with explain_errors():
         found = find_pipelines(load_file(file))
         rows = [
@@ -54,6 +68,26 @@ def list_(file: str, output: str) -> None:
     else:
         header = ("VARIABLE", "PIPELINE", "STEP", "READS", "WRITES")
         write_table(header, [(r["pipeline"], r["name"], r["step"], ",".join(r["reads"]), r["writes"]) for r in rows])
+
+
+def _list_definitions(output: str) -> None:
+    from ottla.pipeline.definitions.definition import DefinitionTable, PipelineDefinition, UnreadableDefinition
+    from ottla.pipeline.definitions.definitions_topic import TOPIC, DefinitionsTopic
+
+    with connect_definitions() as cluster:
+        topic = DefinitionsTopic(cluster, option_value("pipelines_topic", TOPIC))
+        table = topic.read_definitions() if topic.check_topic() else DefinitionTable()
+    found = sorted(table.definitions.items())
+    # Unset fields are null: the service decides.
+    rows = [(name, *each) for name, each in found if isinstance(each, PipelineDefinition)]
+    for name, each in found:
+        if isinstance(each, UnreadableDefinition):
+            print_note(f"left out: pipeline {name}: {each.reason}")
+    if output == "json":
+        keys = ("pipeline", *PipelineDefinition._fields)
+        write_json([dict(zip(keys, row, strict=True)) for row in rows])
+    else:
+        write_table(("PIPELINE", "FILE", "STATE", "TRIGGER", "MAX RESTARTS"), rows)
 
 
 @pipeline.command()
