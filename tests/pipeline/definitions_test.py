@@ -88,8 +88,8 @@ def test_any_bytes_are_a_definition_or_a_reason(value: bytes) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    ["", "/a.py", "../a.py", "a/../../b.py", "a/./b.py", "./a.py", "a//b.py", "a\\..\\b.py", "a\n.py", "a.txt", "a" * 600,
-     "a/", 3, None],
+    ["", "/a.py", "../a.py", "a/../../b.py", "a/./b.py", "./a.py", "a//b.py", "a\\..\\b.py", "a\n.py", "a.txt", "a/",
+     "a" * 600, 3, None],
 )  # fmt: skip
 def test_files_are_below_the_directory_of_the_service(file: object) -> None:
     assert fault_of_field("file", file)
