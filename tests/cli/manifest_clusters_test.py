@@ -7,20 +7,28 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from testbench.apache_kafka.cluster import KafkaCluster
 from testbench.cluster import OttlaUp
+from tests.pipeline.offline import SESSION, Offline, Query
 
 from ottla.cli.main import cli
+from ottla.client import Consumer
+from ottla.pipeline.definitions.definitions_topic import TOPIC
+from ottla.pipeline.definitions.follower import CONSUMER_SETTINGS, DefinitionFollower
+from ottla.pipeline.service import PipelineService
 
 pytestmark = pytest.mark.slow
 SETTINGS = {
     "default.replication.factor": "1",
     "min.insync.replicas": "1",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
     "super.users": "User:ANONYMOUS",
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
 }
@@ -66,11 +74,11 @@ def invoke(brokers: str, *words: str, stdin: str = "") -> Result:
     return CliRunner().invoke(cli, list(words), input=stdin, env=environment)
 
 
-def assert_as_described(brokers: str, text: str) -> None:
+def assert_as_described(brokers: str, text: str, *prune: str) -> None:
     """Brokers of Apache Kafka learn of a change a moment after the controller has answered."""
     end = time.monotonic() + 60
     while True:
-        found = invoke(brokers, "diff", "-", *PRUNE_ALL, stdin=text)
+        found = invoke(brokers, "diff", "-", *(prune or PRUNE_ALL), stdin=text)
         # A broker that has not learned of a topic lists it as missing, and the controller refuses to make it again.
         late = found.exit_code == 2 or "TOPIC_ALREADY_EXISTS" in found.stderr
         if not late or time.monotonic() >= end:
@@ -120,6 +128,52 @@ def test_an_error_changes_nothing(brokers: str) -> None:
     assert refused.exit_code == 1
     assert "line 4, topics.bad:" in refused.stderr
     assert invoke(brokers, "topic", "list", "-o", "name").stdout == ""
+
+
+PIPELINES = """version: 1
+pipelines:
+  shop: {file: shop.py, trigger: 5s}
+  stock: {file: parts/stock.py, state: paused, max_restarts: 3}
+"""
+
+
+@pytest.fixture
+def follow(brokers: str) -> Iterator[Callable[[dict[str, str]], None]]:
+    """Has a service follow the definitions until its pipelines have these states. Spark's part is played."""
+    service = PipelineService(None, "checkpoints", "1s")
+    service.start(SESSION)
+    with Consumer({"bootstrap.servers": brokers, **CONSUMER_SETTINGS, "group.id": TOPIC}) as consumer:
+        follower = DefinitionFollower(consumer, TOPIC, service, lambda name, _: Offline(name, Query()))
+
+        def follow_until(states: dict[str, str]) -> None:
+            end = time.monotonic() + 60
+            while (found := {each.name: each.supervision.state.value for each in service.pipelines}) != states:
+                assert time.monotonic() < end, (found, follower.error)
+                follower.follow(0.1)
+
+        yield follow_until
+
+
+def test_definitions_of_pipelines_are_kept_by_any_kafka(brokers: str, follow: Callable[[dict[str, str]], None]) -> None:
+    made = invoke(brokers, "apply", "-", "--yes", stdin=PIPELINES)
+    assert (made.exit_code, made.stdout.count("done: ")) == (0, 3), made.stderr
+    assert_as_described(brokers, PIPELINES, "--prune", "pipelines")
+    follow({"shop": "running", "stock": "paused"})
+    exported = invoke(brokers, "cluster", "export")
+    assert (exported.exit_code, exported.stderr) == (0, "")
+    assert_as_described(brokers, exported.stdout)
+    paused = PIPELINES.replace("trigger: 5s", "state: paused")
+    changed = invoke(brokers, "apply", "-", "--yes", stdin=paused)
+    assert changed.stdout.count("done: ~ pipeline shop: state running → paused, trigger 5s → default") == 1
+    assert_as_described(brokers, paused, "--prune", "pipelines")
+    follow({"shop": "paused", "stock": "paused"})
+    empty = "version: 1\npipelines: {}\n"
+    pruned = invoke(brokers, "apply", "-", "--yes", "--prune", "pipelines", stdin=empty)
+    assert pruned.stdout.count("done: - pipeline") == 2, pruned.stderr
+    assert_as_described(brokers, empty, "--prune", "pipelines")
+    follow({})
+    # Other tests have a cluster without topics.
+    assert invoke(brokers, "topic", "delete", "_ottla-pipelines", "--yes").exit_code == 0
 
 
 UNSET = str(2**63 - 1)

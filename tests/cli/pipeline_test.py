@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from ottla.cli.commands.pipelines.loading import PipelineLoader
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.groups import GroupAdmin
 from ottla.client.cluster import Cluster
 from ottla.client.settings import ClientConfig
-from ottla.pipeline import BadPipeline, Pipeline
+from ottla.pipeline import BadPipeline, Pipeline, supervision
+from ottla.pipeline.definitions.definition import PipelineDefinition
 from ottla.types import TopicPartition
 
 FILE = """
@@ -133,6 +137,8 @@ def test_topics_that_are_made_fit_their_purpose(ottla: Any, brokers: str) -> Non
         (("serve", "FILE", "--checkpoint", "c", "--trigger", "available_now"), "name an interval such as 5s"),
         (("serve", "FILE", "--checkpoint", "c", "--http", "nowhere"), "'nowhere' is not host:port"),
         (("replay", "FILE", "--from", "noon", "--into", "x", "--checkpoint", "c"), "--from noon is not a time"),
+        (("serve", "FILE", "--from-cluster", "--checkpoint", "c"), "is not a directory: name that of the pipelines"),
+        (("serve", ".", ".", "--from-cluster", "--checkpoint", "c"), "--from-cluster takes one directory"),
         (
             ("replay", "FILE", "--from", "@-1d", "--into", "words", "--checkpoint", "c"),
             "must be another one than words",
@@ -161,6 +167,58 @@ def test_files_that_are_none_are_explained(ottla: Any, write: Write, tmp_path: P
     assert "is not a Python file" in ottla("pipeline", "list", str(text)).stderr
     wrong = write("wrong", "shop.step('a', to='a')(large)\n")
     assert "BadPipeline: step large: to=a is read by this step" in ottla("pipeline", "list", wrong).stderr
+
+
+SHOP = PipelineDefinition("shop.py")
+TWO = """
+from ottla.pipeline import Pipeline
+import sys
+
+one = Pipeline("one", "127.0.0.1:1")
+same = one
+two = Pipeline("two")
+GREETING = "first"
+"""
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Callable[[str], Pipeline]:
+    """Loads the pipeline of a name from shop.py; settings are those of a command line."""
+    with click.Context(click.Command("serve")) as context:
+        context.meta["ottla.cli.brokers"] = "127.0.0.1:2"
+        loader = PipelineLoader(str(tmp_path))
+    return lambda name: loader.load_definition(name, SHOP)
+
+
+def test_a_definition_chooses_a_pipeline_by_its_name(load: Callable[[str], Pipeline], tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(TWO)
+    one = load("one")
+    assert (one.name, one.settings["bootstrap.servers"]) == ("one", "127.0.0.1:2")
+    assert load("two").name == "two"
+    assert load("one") is not one, "each start loads the file"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "shop.py does not exist in "),
+        (TWO, 'shop.py has no pipeline with the name "shop"; it has one, two'),
+        ("x = 1", 'has no pipeline with the name "shop"; it has none'),
+        (TWO.replace('"one"', '"shop"').replace('"two"', '"shop"'), "has several pipelines with the name"),
+        (TWO + "1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
+        (TWO + "sys.exit()", "shop.py cannot be loaded: it ends the process"),
+        (TWO + "(", "cannot be loaded: SyntaxError"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+    ],
+)
+def test_a_definition_that_cannot_be_loaded_has_a_reason(
+    load: Callable[[str], Pipeline], tmp_path: Path, text: str | None, reason: str
+) -> None:
+    if text is not None:
+        (tmp_path / "shop.py").write_text(text)
+    with pytest.raises(Exception, match=re.escape(reason)) as caught:
+        load("shop")
+    assert not supervision.is_permanent(caught.value), "the file may be put there, or mended"
 
 
 def test_a_pipeline_without_steps_is_refused(brokers: str) -> None:

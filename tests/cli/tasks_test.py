@@ -207,6 +207,7 @@ def a_file(week: Week) -> Iterator[None]:
     week.write(
         "week.yaml", "version: 1\ntopics:\n  orders: {configs: {retention.ms: 60000}}\n  returns: {partitions: 2}\n"
     )
+    week.write("pipelines.yaml", "version: 1\npipelines:\n  shop: {file: shop.py}\n")
     yield
 
 

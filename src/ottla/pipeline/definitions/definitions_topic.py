@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.client.admin.admin import Admin
 from ottla.client.admin.types import EARLIEST, LATEST, NewTopic, Resource, ResourceType
-from ottla.client.cluster import Cluster
+from ottla.client.cluster import NEW_TOPIC_MS, Cluster
 from ottla.client.errors import ClientError, RefusedError, first_error, values_of
 from ottla.client.fetching.fetch import fetch_range
 from ottla.client.metadata import TopicView
@@ -59,7 +59,16 @@ class DefinitionsTopic:
             error = first_error(self._admin.create_topics([self.new_topic()]))
             if error is not None and not _has_code(error, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise error
-            self._cluster.topic(self.name, create=True)  # waits until the brokers have its metadata
+            self._await_topic()
+
+    def _await_topic(self) -> None:
+        """Wait until a broker knows the topic, which may have been created just now. Raises ClientError."""
+        # Not `Cluster.topic(create=True)`, by which a broker may create a topic of its own settings.
+        retries = self._cluster.retries(f"metadata of topic {self.name}", Deadline.after_ms(NEW_TOPIC_MS))
+        while isinstance(view := self._admin.describe_topics([self.name])[self.name], ClientError):
+            if not view.retriable:
+                raise view
+            retries.wait_backoff(view)
 
     def check_topic(self) -> bool:
         """Whether the topic exists. Raises DefinitionsTopicError for one that would lose definitions, ClientError."""
@@ -117,6 +126,7 @@ class DefinitionsTopic:
 
     def write_definition(self, name: str, definition: PipelineDefinition | None) -> None:
         """Write one definition; None deletes it. Returns when all in-sync replicas have it. Raises ClientError."""
+        self._await_topic()
         value = None if definition is None else encode_definition(definition)
         # A producer id, so that brokers recognize the batch of a retry.
         identity = new_identity(self._cluster)

@@ -4,7 +4,7 @@ Zone: real. One thread calls `follow`; each pipeline has its own thread, which s
 
 Services of one topic are members of one consumer group, and the topic has one partition: the member that has it runs
 the pipelines, the others stand by. A member stops its pipelines before it gives the partition up. Where it cannot, as
-when it was cut off from the brokers, the transactions of the next one's sinks fence its own.
+when it was cut off from the brokers, two drivers run a query over one checkpoint, and the sink writes nothing twice.
 """
 
 from __future__ import annotations
