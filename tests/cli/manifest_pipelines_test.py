@@ -162,6 +162,8 @@ def test_only_what_is_committed_is_read(run: Cluster) -> None:
     run.put(b"shop", None, commit=False)
     run.put(b"stock", b'{"version":1,"file":"stock.py"}', commit=True)
     assert run.listed() == {"shop": "running", "stock": "running"}
+    other = run("pipeline", "list", "--from-cluster", "-X", "isolation.level=read_uncommitted")
+    assert "shop" in other.stdout, "whatever the user's settings are"
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,18 @@ def test_of_two_services_one_runs_and_the_other_takes_over(definitions: Definiti
     definitions.until(lambda: two.states() == {"shop": "running", "stock": "running"})
 
 
+def test_the_pipelines_stop_before_the_partition_is_given_up(definitions: Definitions) -> None:
+    definitions.put("shop", SHOP)
+    one = definitions.serve()
+    definitions.until(lambda: one.states() == {"shop": "running"})
+    one.consumer.close()
+    assert one.queries["shop"][0].stopped.is_set()
+    assert one.states() == {}
+    definitions.services.remove(one)
+    two = definitions.serve()
+    definitions.until(lambda: two.states() == {"shop": "running"})
+
+
 def members(definitions: Definitions) -> list[MemberIdentity]:
     view = GroupAdmin(definitions.cluster).describe_group(definitions.name)
     return [MemberIdentity(each.member_id) for each in view.members]
