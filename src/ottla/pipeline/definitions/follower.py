@@ -34,6 +34,8 @@ CONSUMER_SETTINGS: Final[dict[str, str | int | bool]] = {
     "enable.auto.commit": False,
     # A service that joins must not have the one that runs the pipelines give up the partition for a moment.
     "partition.assignment.strategy": "cooperative-sticky",
+    # How long `follow` may wait for brokers that are away: a stop of the service waits for it.
+    "default.api.timeout.ms": 5_000,
     # How soon a topic that was deleted and made again is found.
     "metadata.max.age.ms": 10_000,
     "fetch.max.bytes": 16 << 20,
