@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from itertools import count
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -174,7 +175,9 @@ def test_only_what_is_committed_is_read(run: Cluster) -> None:
         (("-p", "1", "-c", "cleanup.policy=compact,delete"), "has cleanup.policy=compact,delete"),
     ],
 )
-def test_a_topic_that_would_lose_definitions_is_refused(run: Cluster, words: tuple[str, ...], text: str) -> None:
+def test_a_topic_that_would_lose_definitions_is_refused(
+    run: Cluster, tmp_path: Path, words: tuple[str, ...], text: str
+) -> None:
     assert run("topic", "create", run.topic, *words).exit_code == 0
     refused = run("apply", "-", "--yes", stdin=TWO)
     assert refused.exit_code == 1
@@ -182,6 +185,8 @@ def test_a_topic_that_would_lose_definitions_is_refused(run: Cluster, words: tup
     assert "pipelines: the cluster cannot list these" in refused.stderr
     assert text in run("pipeline", "list", "--from-cluster").stderr
     assert run("cluster", "export").exit_code == 0, "the rest can be exported"
+    served = run("pipeline", "serve", str(tmp_path), "--from-cluster", "--checkpoint", "no-such")
+    assert (served.exit_code, text in served.stderr) == (1, True)
 
 
 @pytest.mark.parametrize(("bound", "value"), [("RECORDS_MAX", 3), ("BYTES_MAX", 200)])
