@@ -9,11 +9,17 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
-from pyiceberg.transforms import BucketTransform, IdentityTransform
 from tests.tables.conftest import Target
 from tests.tables.maintenance_test import NOW, maintain
 
-from ottla.tables.batches.batch_table import BatchTable, commit_batch_files, conform_table, has_batch
+from ottla.tables.batches.batch_table import (
+    MAKING,
+    BatchMaking,
+    BatchTable,
+    commit_batch_files,
+    conform_table,
+    has_batch,
+)
 from ottla.tables.batches.formats import open_batch_table, prepare_batch_table
 from ottla.tables.errors import ColumnConflictError, CommitConflict, OffsetsLostError, RowNotReadableError, TableError
 
@@ -21,9 +27,9 @@ pytestmark = pytest.mark.slow
 ROWS = pa.table({"n": pa.array([1, 2, 3], pa.int32()), "day": ["a", "b", "a"]})
 
 
-def prepare(target: Target, rows: pa.Schema = ROWS.schema) -> BatchTable:
-    prepare_batch_table(target.kind, target.location, rows, catalog="default", properties=target.properties)
-    return open_batch_table(target.kind, target.location, catalog="default", properties=target.properties)
+def prepare(target: Target, rows: pa.Schema = ROWS.schema, making: BatchMaking = MAKING) -> BatchTable:
+    prepare_batch_table(target.kind, target.location, rows, making, catalog="default", properties=target.properties)
+    return open_batch_table(target.kind, target.location, making, catalog="default", properties=target.properties)
 
 
 def numbers(target: Target) -> list[int]:
@@ -146,28 +152,7 @@ def _folder(target: Target) -> Path:
     return Path(target.properties["warehouse"].removeprefix("file://") if target.properties else target.location)
 
 
-def test_an_iceberg_table_with_partitions_is_written(make_target: Any) -> None:
-    target = make_target("iceberg")
-    catalog = load_catalog("default", **target.properties)
-    catalog.create_namespace("lake")
-    table = catalog.create_table(target.location, ROWS.schema)
-    with table.update_spec() as update:
-        update.add_field("day", IdentityTransform(), "day")
-    batches = prepare(target)
-    commit_batch_files(batches, "q", 0, files := write(batches, 0))
-    assert sorted(name.split("/")[1] for name in files) == ["day=a", "day=b"]
-    assert table.refresh().scan("day = 'a'").to_arrow()["n"].to_pylist() == [1, 3]
-    with table.update_spec() as update:
-        update.add_field("n", BucketTransform(4), "bucket")
-    with pytest.raises(TableError, match="is partitioned by bucket"):
-        prepare(target)
-
-
 def test_tables_of_other_kinds_are_refused_by_name(make_target: Any, tmp_path: Path) -> None:
-    target = make_target("delta")
-    DeltaTable.create(target.location, ROWS.schema, partition_by=["day"])
-    with pytest.raises(TableError, match="is partitioned by day"):
-        prepare(target)
     ruled = make_target("delta")._replace(location=str(tmp_path / "ruled"))
     DeltaTable.create(ruled.location, ROWS.schema).alter.add_constraint({"positive": "n > 0"})
     with pytest.raises(TableError, match=r"a rule that batches do not check: delta\.constraints\.positive"):

@@ -20,7 +20,7 @@ from ottla.tables.offsets import TableOffsets
 from ottla.tables.rows import DELETED, live_rows
 from ottla.tables.writers import Making, require_mode, require_partitioning
 
-_COMPRESSED: Final = WriterProperties(compression="ZSTD")
+COMPRESSED: Final = WriterProperties(compression="ZSTD")
 """As in Iceberg tables and Parquet folders. With Snappy, the default of delta-rs, files of text are twice as large, and
 the kernel's copies of them cost nearly the CPU that zstd costs."""
 _APPLICATION: Final = "ottla/"
@@ -44,19 +44,8 @@ class DeltaWriter:
             if DeltaTable.is_deltatable(uri, dict(properties)):
                 self._table = DeltaTable(uri, storage_options=dict(properties))
             else:
-                self._table = self._create_table(uri, properties)
+                self._table = create_delta(uri, making.layout.schema, making.partition_by, properties)
             require_partitioning(self.name, making.partition_by, self._table.metadata().partition_columns)
-
-    def _create_table(self, uri: str, properties: Mapping[str, str]) -> DeltaTable:
-        by, schema = self._making.partition_by, self._making.layout.schema
-        partitioned = by in _PARTITION_FORMATS
-        return DeltaTable.create(
-            uri,
-            schema.append(pa.field(by, pa.string())) if partitioned else schema,
-            mode="ignore",
-            partition_by=[by] if partitioned else None,
-            storage_options=dict(properties),
-        )
 
     @property
     def columns(self) -> pa.Schema:
@@ -97,7 +86,7 @@ class DeltaWriter:
             rows,
             mode="append",
             schema_mode="merge" if is_wider else None,
-            writer_properties=_COMPRESSED,
+            writer_properties=COMPRESSED,
             commit_properties=commit,
         )
 
@@ -105,11 +94,7 @@ class DeltaWriter:
         if self._is_wider(rows.schema):
             self._add_columns(rows.schema)
         before, key = self._found, self._making.layout.key
-        values = {f"`{name}`": f"s.`{name}`" for name in rows.schema.names if name != DELETED}
-        on = f"t.`{key}` = s.`{key}`"
-        merge = self._table.merge(rows, on, "s", "t", writer_properties=_COMPRESSED, commit_properties=commit)
-        merge = merge.when_matched_delete(f"s.`{DELETED}`").when_matched_update(values)
-        merge.when_not_matched_insert(values, f"NOT s.`{DELETED}`").execute()
+        merge_rows(self._table, rows, key, commit)
         # A merge that changes no row (tombstones of keys that the table lacks) makes no version, and stores no offsets.
         if self.read_offsets() == before:
             write_deltalake(self._table, live_rows(rows), mode="append", commit_properties=commit)
@@ -141,11 +126,7 @@ class DeltaWriter:
         return [Transaction(f"{self._app}/{name}", version) for name, version in versions.items()]
 
     def _with_partition(self, rows: pa.Table) -> pa.Table:
-        by = self._making.partition_by
-        if by not in _PARTITION_FORMATS:
-            return rows
-        times = rows[self._making.layout.time].cast(pa.timestamp("s", "UTC"), safe=False)
-        return rows.append_column(by, pc.strftime(times, _PARTITION_FORMATS[by]))
+        return with_time_partition(rows, self._making.layout.time, self._making.partition_by)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -158,6 +139,38 @@ class DeltaWriter:
             raise
         except DeltaError as error:
             raise TableError(f"{self.name}: {error}", "Check the location and --property") from error
+
+
+def create_delta(uri: str, schema: pa.Schema, by: str, properties: Mapping[str, str]) -> DeltaTable:
+    """A table that is made if it is not there. by: day, hour or none, the partitions. Raises DeltaError."""
+    partitioned = by in _PARTITION_FORMATS
+    return DeltaTable.create(
+        uri,
+        schema.append(pa.field(by, pa.string())) if partitioned else schema,
+        mode="ignore",
+        partition_by=[by] if partitioned else None,
+        storage_options=dict(properties),
+    )
+
+
+def merge_rows(table: DeltaTable, rows: pa.Table, key: str, commit: CommitProperties) -> None:
+    """Change a table by its keys: rows with DELETED delete, the others are updates or new. Raises DeltaError.
+
+    A merge that changes no row makes no version.
+    """
+    values = {f"`{name}`": f"s.`{name}`" for name in rows.schema.names if name != DELETED}
+    on = f"t.`{key}` = s.`{key}`"
+    merge = table.merge(rows, on, "s", "t", writer_properties=COMPRESSED, commit_properties=commit)
+    merge = merge.when_matched_delete(f"s.`{DELETED}`").when_matched_update(values)
+    merge.when_not_matched_insert(values, f"NOT s.`{DELETED}`").execute()
+
+
+def with_time_partition(rows: pa.Table, column: str, by: str) -> pa.Table:
+    """The rows with the column `day` or `hour` of their timestamps. by: day, hour or none."""
+    if by not in _PARTITION_FORMATS:
+        return rows
+    times = rows[column].cast(pa.timestamp("s", "UTC"), safe=False)
+    return rows.append_column(by, pc.strftime(times, _PARTITION_FORMATS[by]))
 
 
 def saved_offsets(table: DeltaTable, topic: str, name: str) -> tuple[TableOffsets | None, bool]:

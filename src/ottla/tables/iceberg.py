@@ -38,7 +38,8 @@ BATCH: Final = "ottla.batch."
 """Before a query's id: the number of the last batch of a streaming query (`ottla.tables.batches`)."""
 _MAX_QUERIES: Final = 1_000
 """Queries whose last batch a table keeps."""
-_UPSERT: Final = "upsert"
+UPSERT: Final = "upsert"
+"""The mode of a table with one row per key."""
 _TRANSFORMS: Final[dict[str, Transform[Any, Any]]] = {"day": DayTransform(), "hour": HourTransform()}
 _RETRIES: Final = "commit.retry.num-retries"
 _RESERVED: Final = frozenset(
@@ -69,20 +70,10 @@ class IcebergWriter:
         try:
             table = catalog.load_table(self._identifier)
         except NoSuchTableError:
-            table = self._create_table(catalog, making)
+            create_iceberg(catalog, self._identifier, making.layout.schema, making.layout.time, making.partition_by)
+            table = catalog.load_table(self._identifier)
         require_partitioning(self.name, making.partition_by, [field.name for field in table.spec().fields])
         return table
-
-    def _create_table(self, catalog: Catalog, making: Making) -> Table:
-        with suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(self._identifier.rpartition(".")[0])
-        # The table and its partitioning appear together: a process that is killed leaves both or neither.
-        new = catalog.create_table_transaction
-        with suppress(TableAlreadyExistsError), new(self._identifier, making.layout.schema) as transaction:
-            if making.partition_by in _TRANSFORMS:
-                with transaction.update_spec() as update:
-                    update.add_field(making.layout.time, _TRANSFORMS[making.partition_by], making.partition_by)
-        return catalog.load_table(self._identifier)
 
     @property
     def columns(self) -> pa.Schema:
@@ -115,13 +106,9 @@ class IcebergWriter:
         # All snapshots of a transaction have the offsets: whichever is the newest that is kept has them.
         summary = {TOPIC: self._topic, OFFSETS: after.encode_text()}
         if self._layout.is_upsert:
-            summary[MODE] = _UPSERT
+            summary[MODE] = UPSERT
             keys, rows = rows[self._layout.key], live_rows(rows)
-            # Without a snapshot there is nothing to delete. A key that the table lacks is no fault either.
-            if self._table.current_snapshot() is not None and len(keys):
-                with warnings.catch_warnings():
-                    warnings.filterwarnings("ignore", "Delete operation did not match any records")
-                    transaction.delete(_is_one_of(self._layout.key, keys.to_pylist()), summary)
+            delete_keys(transaction, self._table, self._layout.key, keys, summary)
         if rows.schema != self.columns:
             with transaction.update_schema() as update:
                 update.union_by_name(rows.schema)
@@ -129,6 +116,32 @@ class IcebergWriter:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+def create_iceberg(catalog: Catalog, identifier: str, schema: pa.Schema, time: str, by: str) -> None:
+    """Make a table, with its namespace, if it is not there.
+
+    by: day, hour or none, the partitions. time: the column of their timestamps. Raises what `catalog_errors` takes.
+    """
+    with suppress(NamespaceAlreadyExistsError):
+        catalog.create_namespace(identifier.rpartition(".")[0])
+    # The table and its partitioning appear together: a process that is killed leaves both or neither.
+    with suppress(TableAlreadyExistsError), catalog.create_table_transaction(identifier, schema) as transaction:
+        if by in _TRANSFORMS:
+            with transaction.update_spec() as update:
+                update.add_field(time, _TRANSFORMS[by], by)
+
+
+def delete_keys(
+    transaction: Transaction, table: Table, column: str, keys: pa.ChunkedArray, summary: dict[str, str]
+) -> None:
+    """Delete the rows of a table that have one of the keys in a column, as part of a transaction."""
+    # Without a snapshot there is nothing to delete. A key that the table lacks is no fault either.
+    if table.current_snapshot() is None or not len(keys):
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Delete operation did not match any records")
+        transaction.delete(_is_one_of(column, keys.to_pylist()), summary)
 
 
 def summaries_of(table: Table) -> Iterator[Mapping[str, str]]:
@@ -149,7 +162,7 @@ def saved_offsets(table: Table, topic: str, name: str) -> tuple[TableOffsets, bo
     # Compaction and other writers add snapshots without offsets: the newest ancestor that has them counts.
     for summary in summaries_of(table):
         if OFFSETS in summary and summary.get(TOPIC) == topic:
-            return decode_offsets(str(summary[OFFSETS]), name), summary.get(MODE) == _UPSERT
+            return decode_offsets(str(summary[OFFSETS]), name), summary.get(MODE) == UPSERT
     raise OffsetsLostError(
         f"{name} has snapshots, but none of them has the offsets of topic {topic}: they expired, or the table has "
         "another origin",
@@ -164,6 +177,12 @@ def batches_of(table: Table) -> dict[str, str]:
         if found := {key: value for key, value in summary.items() if key.startswith(BATCH)}:
             return dict(list(found.items())[-_MAX_QUERIES:])
     return {}
+
+
+def has_upserts(table: Table) -> bool:
+    """Whether the newest snapshot of a copy or of a query says that the table has one row per key."""
+    own = (each for each in summaries_of(table) if OFFSETS in each or any(key.startswith(BATCH) for key in each))
+    return next(own, {}).get(MODE) == UPSERT
 
 
 @contextmanager
@@ -181,5 +200,5 @@ def without_retries(table: Table) -> None:
     table.metadata = metadata.model_copy(update={"properties": {**metadata.properties, _RETRIES: "0"}})
 
 
-def _is_one_of(column: str, values: list[bytes]) -> BooleanExpression:
+def _is_one_of(column: str, values: list[Any]) -> BooleanExpression:
     return In(column, values)  # type: ignore[call-arg, arg-type]  # its metaclass hides the signature

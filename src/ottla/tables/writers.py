@@ -87,15 +87,15 @@ def require_partitioning(name: str, wanted: str, columns: Sequence[str]) -> None
     if list(columns) != ([] if wanted == "none" else [wanted]):
         found = ", ".join(columns) or "none"
         raise TableError(
-            f"{name} is partitioned by {found}, not by {wanted}", "Give its --partition-by, or name a new table"
+            f"{name} is partitioned by {found}, not by {wanted}", "Give its partitioning, or name a new table"
         )
 
 
 def require_mode(name: str, layout: Layout, *, is_upsert: bool) -> None:
     """Raise TableError if a table with one row per key is written with all records, or the other way round."""
     if is_upsert != layout.is_upsert:
-        has, option = ("one row per key", "Give --upsert") if is_upsert else ("all records", "Leave --upsert out")
-        raise TableError(f"{name} has {has}", f"{option}, or name a new table")
+        has, how = ("one row per key", "with") if is_upsert else ("all records", "without")
+        raise TableError(f"{name} has {has}", f"Write it {how} upsert, or name a new table")
 
 
 def _text(offsets: TableOffsets | None) -> str:

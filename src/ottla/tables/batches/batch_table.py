@@ -6,16 +6,51 @@ Zone: pure.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from ottla.tables.column_types import ColumnConflict, ColumnTypes, merge_types, table_type
 from ottla.tables.conforming import conform_array
-from ottla.tables.errors import ColumnConflictError, CommitConflict, RowNotReadableError, TableError
+from ottla.tables.errors import (
+    ColumnConflictError,
+    CommitConflict,
+    OffsetsLostError,
+    RowNotReadableError,
+    TableError,
+)
 
 _ATTEMPTS: Final = 20
 """Commits of one batch, while maintenance and other queries commit to the same table."""
+
+
+TIME_COLUMN: Final = "timestamp"
+"""The column by which `day` and `hour` partition a table."""
+TIME_PARTITIONINGS: Final = ("day", "hour")
+KEY: Final = "key"
+"""The column of which a table has each value once, with upsert."""
+MARK: Final = "_deleted"
+"""With upsert: a row with true in this column deletes the row of its key. It is no column of the table."""
+_KEY_TYPES: Final = (pa.binary(), pa.string(), pa.int32(), pa.int64())
+
+
+class BatchMaking(NamedTuple):
+    """How a table is made that is not there; one that is there must be the same."""
+
+    partition_by: str | None = None
+    """none, or day or hour of the column `timestamp`; None: a new table has no partitions, and one that is there
+    keeps its own."""
+    upsert: bool = False
+    """One row per key: the last."""
+
+    @property
+    def time_partitioning(self) -> str | None:
+        """day or hour, if the table is partitioned by one of them."""
+        return self.partition_by if self.partition_by in TIME_PARTITIONINGS else None
+
+
+MAKING: Final = BatchMaking()
+"""All rows, without partitions."""
 
 
 class BatchTable(Protocol):
@@ -29,7 +64,10 @@ class BatchTable(Protocol):
         """The columns of the table, as of its opening."""
 
     def write_rows(self, rows: pa.Table, query: str, batch: int) -> list[str]:
-        """Write rows, with columns of the table, into new files; how `add_files` names them. Raises TableError."""
+        """Write rows, with columns of the table, into new files; how `add_files` names them. Raises TableError.
+
+        With upsert the rows are changes (`upserts.conform_changes`), and the table never names these files.
+        """
 
     def last_batch(self, query: str) -> int | None:
         """The last batch of a query that the table has now. Raises TableError."""
@@ -60,12 +98,20 @@ def commit_batch_files(table: BatchTable, query: str, batch: int, files: Sequenc
             return
         except CommitConflict as error:
             conflict = error
+        except OffsetsLostError:
+            # Another driver added the batch, and deleted files that are not needed any more.
+            if not has_batch(table, query, batch):
+                raise
     assert conflict is not None
     raise conflict
 
 
-def columns_of_rows(rows: pa.Schema, types: ColumnTypes, name: str) -> pa.Schema:
+def columns_of_rows(rows: pa.Schema, types: ColumnTypes, making: BatchMaking, name: str) -> pa.Schema:
     """The columns that a table has for rows. name: of the table. Raises ColumnConflictError."""
+    if making.upsert and MARK in rows.names:
+        if not pa.types.is_boolean(rows.field(MARK).type):
+            raise ColumnConflictError(f"{name}: the column {MARK} is {rows.field(MARK).type}", "Cast it to boolean")
+        rows = rows.remove(rows.get_field_index(MARK))
     names = [each.name.lower() for each in rows]
     for each in rows:
         if names.count(each.name.lower()) > 1 or each.name in types.reserved:
@@ -75,7 +121,24 @@ def columns_of_rows(rows: pa.Schema, types: ColumnTypes, name: str) -> pa.Schema
     found = pa.schema([pa.field(column, part) for column, part in parts if part is not None])
     if not found.names:
         raise ColumnConflictError(f"{name}: the rows have no column with a type", "Select at least one column")
+    _check_time(found, making, name)
+    if making.upsert and (KEY not in found.names or found.field(KEY).type not in _KEY_TYPES):
+        raise ColumnConflictError(
+            f"{name}: an upsert needs a column {KEY} of bytes, text or integers", f"Select one as {KEY}"
+        )
     return found
+
+
+def _check_time(rows: pa.Schema, making: BatchMaking, name: str) -> None:
+    by = making.time_partitioning
+    if by is None:
+        return
+    if TIME_COLUMN not in rows.names or not pa.types.is_timestamp(rows.field(TIME_COLUMN).type):
+        raise ColumnConflictError(
+            f"{name}: partition_by={by} needs a column {TIME_COLUMN} with timestamps", f"Select {TIME_COLUMN}"
+        )
+    if by in rows.names:
+        raise ColumnConflictError(f"{name}: the column {by} has the name of the partitions", "Give it another name")
 
 
 def merge_columns(found: pa.Schema, wanted: pa.Schema, types: ColumnTypes, name: str) -> pa.Schema:

@@ -8,33 +8,53 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
+from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
-    NamespaceAlreadyExistsError,
     NoSuchTableError,
-    TableAlreadyExistsError,
 )
-from pyiceberg.io.pyarrow import _dataframe_to_data_files, parquet_files_to_data_files
-from pyiceberg.table import Table
+from pyiceberg.io.pyarrow import _dataframe_to_data_files, _determine_partitions, parquet_file_to_data_file
+from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.table import Table, Transaction
+from pyiceberg.transforms import UnknownTransform
 
-from ottla.tables.batches.batch_table import columns_of_rows, merge_columns
+from ottla.tables.batches.batch_table import KEY, TIME_COLUMN, BatchMaking, columns_of_rows, merge_columns
+from ottla.tables.batches.upserts import join_changes, split_changes
 from ottla.tables.column_types import standard_schema
 from ottla.tables.errors import CommitConflict, OffsetsLostError, TableError
-from ottla.tables.iceberg import BATCH, IcebergWriter, batches_of, catalog_errors, without_retries
+from ottla.tables.iceberg import (
+    BATCH,
+    MODE,
+    UPSERT,
+    IcebergWriter,
+    batches_of,
+    catalog_errors,
+    create_iceberg,
+    delete_keys,
+    has_upserts,
+    without_retries,
+)
+from ottla.tables.rows import BYTES
+from ottla.tables.writers import require_mode, require_partitioning
 
 _FORMAT: Final = "write.format.default"
+_PARTITION: Final = 3
+"""The place of the partition in a `DataFile`, which has no setter for it."""
 
 
 class IcebergBatches:
     """A table of a catalog, which must be there (`prepare_iceberg`)."""
 
-    def __init__(self, identifier: str, catalog: str, properties: Mapping[str, str]) -> None:
+    def __init__(self, identifier: str, making: BatchMaking, catalog: str, properties: Mapping[str, str]) -> None:
         """properties: of the catalog, as pyiceberg documents them. Raises TableError."""
         self.name = f"Iceberg table {identifier}"
+        self._making = making
         with catalog_errors(self.name):
             self._table = _load_table(load_catalog(catalog, **properties), identifier, self.name)
 
@@ -46,8 +66,18 @@ class IcebergBatches:
     def write_rows(self, rows: pa.Table, query: str, batch: int) -> list[str]:  # noqa: ARG002 - the seam's
         """Write rows into new files; their paths, below the table's location. Raises TableError."""
         with catalog_errors(self.name):
-            made = list(_dataframe_to_data_files(self._table.metadata, rows, self._table.io))
-        return [each.file_path.removeprefix(f"{self._table.location()}/") for each in made]
+            if self._making.upsert:
+                paths = [self._write_changes(rows)]
+            else:
+                made = _dataframe_to_data_files(self._table.metadata, rows, self._table.io)
+                paths = [each.file_path for each in made]
+        return [each.removeprefix(f"{self._table.location()}/") for each in paths]
+
+    def _write_changes(self, rows: pa.Table) -> str:
+        path = self._table.location_provider().new_data_location(f"changes-{uuid4()}.parquet")
+        with self._table.io.new_output(path).create() as file:
+            pq.write_table(rows, file, compression="zstd")
+        return path
 
     def last_batch(self, query: str) -> int | None:
         """The number in the newest snapshot that has numbers of batches. Raises TableError."""
@@ -68,12 +98,13 @@ class IcebergBatches:
         paths = [each if "://" in each else f"{self._table.location()}/{each}" for each in files]
         try:
             with catalog_errors(self.name), self._table.transaction() as transaction:
-                made = list(parquet_files_to_data_files(self._table.io, self._table.metadata, iter(paths)))
+                _require_mode(self._table, self._making, self.name)
                 # With those of other queries: older snapshots may then expire.
-                batches = {**batches_of(self._table), f"{BATCH}{query}": str(batch)}
-                with transaction.update_snapshot(batches).fast_append() as append:
-                    for each in made:
-                        append.append_data_file(each)
+                summary = {**batches_of(self._table), f"{BATCH}{query}": str(batch)}
+                if self._making.upsert:
+                    self._change_rows(transaction, paths, {**summary, MODE: UPSERT})
+                else:
+                    self._append_files(transaction, paths, summary)
         except (CommitFailedException, CommitStateUnknownException) as error:
             raise CommitConflict(f"{self.name}: the commit failed: {error}", "Start again") from error
         except FileNotFoundError as error:
@@ -83,8 +114,57 @@ class IcebergBatches:
                 "with an age that is longer than the pauses of its queries",
             ) from error
 
+        if self._making.upsert:
+            self._delete_changes(paths)
 
-def prepare_iceberg(identifier: str, rows: pa.Schema, catalog: str, properties: Mapping[str, str]) -> None:
+    def _append_files(self, transaction: Transaction, paths: Sequence[str], summary: dict[str, str]) -> None:
+        made = [each for path in paths for each in self._describe_file(path)]
+        with transaction.update_snapshot(summary).fast_append() as append:
+            for each in made:
+                append.append_data_file(each)
+
+    def _change_rows(self, transaction: Transaction, paths: Sequence[str], summary: dict[str, str]) -> None:
+        changes = join_changes([self._read_rows(each) for each in paths], self.columns, self.name)
+        keys, rows = split_changes(changes)
+        # Both snapshots have the batch: whichever is the newest that is kept has it.
+        delete_keys(transaction, self._table, KEY, keys, summary)
+        transaction.append(rows, summary)
+
+    def _delete_changes(self, paths: Sequence[str]) -> None:
+        # The table has the rows in files of its own. A file that is left is one for `ottla table maintain`.
+        for each in paths:
+            with suppress(OSError):
+                self._table.io.delete(each)
+
+    def _describe_file(self, path: str) -> list[DataFile]:
+        """A file as a manifest has it, with the least and greatest values of its columns."""
+        table, spec = self._table, self._table.spec()
+        if spec.is_unpartitioned():
+            return [parquet_file_to_data_file(table.io, table.metadata, path)]
+        partitions = list(_determine_partitions(spec, table.schema(), self._read_rows(path, self._partition_columns)))
+        # The table was partitioned otherwise after the rows were written.
+        if len(partitions) != 1:
+            return list(_dataframe_to_data_files(table.metadata, self._read_rows(path), table.io))
+        # pyiceberg reads the partition from the bounds of columns: a hash is not in them, nor a long text.
+        whole = {"partition_specs": [PartitionSpec(spec_id=spec.spec_id)]}
+        made = parquet_file_to_data_file(table.io, table.metadata.model_copy(update=whole), path)
+        made[_PARTITION] = partitions[0].partition_key.partition
+        return [made]
+
+    @property
+    def _partition_columns(self) -> list[str]:
+        schema = self._table.schema()
+        names = [schema.find_column_name(each.source_id) or "" for each in self._table.spec().fields]
+        return list(dict.fromkeys(schema.find_field(name.partition(".")[0]).name for name in names))
+
+    def _read_rows(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
+        with self._table.io.new_input(path).open() as file:
+            return pq.read_table(file, columns=columns)
+
+
+def prepare_iceberg(
+    identifier: str, rows: pa.Schema, making: BatchMaking, catalog: str, properties: Mapping[str, str]
+) -> None:
     """Make the table, with its namespace, if it is not there, and add the columns that it lacks.
 
     rows: the columns of the rows. Raises TableError.
@@ -92,15 +172,15 @@ def prepare_iceberg(identifier: str, rows: pa.Schema, catalog: str, properties: 
     name = f"Iceberg table {identifier}"
     if "." not in identifier:
         raise TableError(f"{name} has no namespace", "Name it NAMESPACE.TABLE")
-    wanted = columns_of_rows(rows, IcebergWriter.types, name)
+    wanted = columns_of_rows(rows, IcebergWriter.types, making, name)
     with catalog_errors(name):
         source = load_catalog(catalog, **properties)
-        with suppress(NamespaceAlreadyExistsError):
-            source.create_namespace(identifier.rpartition(".")[0])
-        with suppress(TableAlreadyExistsError):
-            if not source.table_exists(identifier):
-                source.create_table(identifier, wanted)
+        if not source.table_exists(identifier):
+            create_iceberg(source, identifier, wanted, TIME_COLUMN, making.partition_by or "none")
         table = _load_table(source, identifier, name)
+        if making.partition_by is not None:
+            require_partitioning(name, making.partition_by, [each.name for each in table.spec().fields])
+        _require_mode(table, making, name)
         _check_layout(table, name)
         merged = merge_columns(standard_schema(table.schema().as_arrow()), wanted, IcebergWriter.types, name)
         if merged != standard_schema(table.schema().as_arrow()):
@@ -115,13 +195,17 @@ def _load_table(catalog: Catalog, identifier: str, name: str) -> Table:
         raise TableError(f"{name} is not there any more: {error}", "Start the query again, which makes it") from error
 
 
+def _require_mode(table: Table, making: BatchMaking, name: str) -> None:
+    # An empty table may become one of both kinds.
+    if table.current_snapshot() is not None:
+        require_mode(name, BYTES._replace(is_upsert=making.upsert), is_upsert=has_upserts(table))
+
+
 def _check_layout(table: Table, name: str) -> None:
-    # The values of partitions are read from the least and greatest values of a file's columns.
-    wrong = [each.name for each in table.spec().fields if not each.transform.preserves_order]
-    if wrong:
-        raise TableError(
-            f"{name} is partitioned by {wrong[0]}, whose values a file does not tell",
-            "Partition it by columns or by their year, month, day or hour",
-        )
+    for each in table.spec().fields:
+        if isinstance(each.transform, UnknownTransform):
+            raise TableError(
+                f"{name} is partitioned by {each.name}, in a way that is unknown here", "Name another table"
+            )
     if table.metadata.properties.get(_FORMAT, "parquet") != "parquet":
         raise TableError(f"{name} has files of another format than Parquet", f"Set its property {_FORMAT} to parquet")

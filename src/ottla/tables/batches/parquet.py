@@ -17,7 +17,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ottla.tables.batches.batch_table import columns_of_rows, merge_columns
+from ottla.tables.batches.batch_table import MAKING, columns_of_rows, merge_columns
 from ottla.tables.errors import OffsetsLostError, TableError
 from ottla.tables.parquet import ParquetWriter, sync_path
 
@@ -102,7 +102,7 @@ def prepare_parquet(folder: str, rows: pa.Schema) -> None:
     rows: the columns of the rows. Raises TableError, OSError.
     """
     name, path = f"Parquet folder {folder}", Path(folder)
-    wanted = columns_of_rows(rows, ParquetWriter.types, name)
+    wanted = columns_of_rows(rows, ParquetWriter.types, MAKING, name)
     path.mkdir(parents=True, exist_ok=True)
     if (path / _ORIGIN).exists():
         raise TableError(f"{name} is a copy of a topic (`ottla table`)", "Name another folder")

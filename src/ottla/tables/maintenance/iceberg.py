@@ -25,7 +25,16 @@ from pyiceberg.typedef import EMPTY_DICT
 from sqlalchemy.exc import SQLAlchemyError
 
 from ottla.tables.errors import CommitConflict, TableError
-from ottla.tables.iceberg import BATCH, OFFSETS, batches_of, summaries_of, without_retries
+from ottla.tables.iceberg import (
+    BATCH,
+    MODE,
+    OFFSETS,
+    UPSERT,
+    batches_of,
+    has_upserts,
+    summaries_of,
+    without_retries,
+)
 from ottla.tables.maintenance.iceberg_files import live_entries, small_files
 from ottla.tables.maintenance.iceberg_rewriting import Rewritten, delete_written, rewrite_group
 from ottla.tables.maintenance.iceberg_unnamed import delete_unnamed
@@ -154,8 +163,9 @@ class IcebergMaintainer:
         """The offsets of the topic, and whatever else a copy wrote with them; the last batch of each query."""
         summary = next((each for each in summaries_of(self._table) if OFFSETS in each), {})
         copied = {key: value for key, value in summary.items() if key.startswith(_OWN)}
+        mode = {MODE: UPSERT} if has_upserts(self._table) else {}
         # The snapshot with the offsets may have older batches than one above it.
-        return copied | batches_of(self._table)
+        return copied | mode | batches_of(self._table)
 
     def _delete_uncommitted(self, pending: list[Rewritten]) -> None:
         for each in pending:
