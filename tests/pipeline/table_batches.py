@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
 
 from ottla.pipeline.functions import HEADERS_TYPE
+from ottla.pipeline.table_output.rows import making_of
+from ottla.pipeline.table_output.secrets import open_secrets
 from ottla.pipeline.table_output.sink import TableWriter, open_table
 from ottla.pipeline.table_output.targets import TableTarget
 from ottla.spark.sink.exactly_once import BATCH, QUERY
@@ -26,6 +28,13 @@ TASKS = 2
 NONE_FAILS = -1
 """An attempt in which no record fails."""
 COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE)])
+KEYS = 2 * TASKS
+"""Keys of a batch: the rows of each are in one task, as Spark divides them."""
+FRAME = pa.schema(
+    [("key", pa.string()), ("value", pa.binary()), ("timestamp", pa.timestamp("us", "UTC")), ("_deleted", pa.bool_())]
+)
+"""The columns of a DataFrame, where the table has partitions or one row per key."""
+DAY_US = 86_400_000_000
 
 
 class Query(NamedTuple):
@@ -39,18 +48,29 @@ class Query(NamedTuple):
     properties: Mapping[str, str]
     folder: str
     name: str = "query"
+    partition_by: str | None = None
+    upsert: bool = False
 
     @property
     def target(self) -> TableTarget:
-        return TableTarget(self.kind, self.location, "default", self.properties)
+        return TableTarget(self.kind, self.location, "default", self.properties, self.partition_by, self.upsert)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of the rows."""
+        if self.upsert:
+            return FRAME
+        return pa.schema(list(FRAME)[:3]) if self.partition_by else COLUMNS
 
     def open_table(self) -> BatchTable:
         return open_table(self.target)
 
     def make_writer(self, kind: type[TableWriter] = TableWriter) -> TableWriter:
-        prepare_batch_table(
-            self.kind, self.location, COLUMNS, catalog=self.target.catalog, properties=self.target.properties
-        )
+        with open_secrets(self.target) as target:
+            making, properties = making_of(target), target.properties
+            prepare_batch_table(
+                self.kind, self.location, self.columns, making, catalog=target.catalog, properties=properties
+            )
         once = {"exactlyOnce": "batch", "sink": "lake", "offsetsInTransaction": "false"}
         return kind(sink_options({"kafka.bootstrap.servers": self.bootstrap, **once}), self.target)
 
@@ -73,7 +93,12 @@ class Query(NamedTuple):
             topics = [self.dead if each else str(self.target) for each in fails]
             nothing = [pa.nulls(len(some), pa.binary()), pa.array(some, pa.binary())]
             arrays = [pa.array(topics), *nothing, pa.array([[]] * len(some), HEADERS_TYPE)]
-            yield pa.RecordBatch.from_arrays(arrays, names=["topic", *COLUMNS.names])
+            found = pa.RecordBatch.from_arrays(arrays, names=["topic", *COLUMNS.names])
+            yield found if self.columns is COLUMNS else found.append_column("row", self._frame_rows(some))
+
+    def _frame_rows(self, values: Sequence[bytes]) -> pa.StructArray:
+        whole = [change_of(each) for each in values]
+        return pa.array([{name: each[name] for name in self.columns.names} for each in whole], pa.struct(self.columns))
 
     def run_batch(self, batch: int, attempt: int, rows: int = ROWS) -> None:
         """A batch from its tasks to its commit."""
@@ -84,6 +109,13 @@ class Query(NamedTuple):
 
 def batch_values(batch: int, rows: int = ROWS) -> list[bytes]:
     return [b"%d-%d" % (batch, number) for number in range(rows)]
+
+
+def change_of(value: bytes) -> dict[str, Any]:
+    """The row of a DataFrame that has a value: every other batch deletes a key."""
+    batch, number = map(int, value.split(b"-"))
+    deleted = number == ROWS - 1 and batch % 2 == 1
+    return {"key": f"k{number % KEYS}", "value": value, "timestamp": number * DAY_US, "_deleted": deleted}
 
 
 def files_below(folder: Path) -> list[Path]:

@@ -24,6 +24,7 @@ STEPS = {
     "write_rows", "take_over", "prepare_commit",
     "send_decision", "commit_decider", "commit_part", "read_decided_files",
     "last_batch", "add_files", "commit_table", "create_write_transaction", "_publish_file", "_write_done",
+    "_change_rows", "execute", "_delete_changes",
 }  # fmt: skip
 FILES = ("ottla/tables/batches/", "ottla/spark/sink/", "pyiceberg/catalog/sql.py", "deltalake/table.py")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections import Counter
@@ -14,15 +15,17 @@ from typing import Any
 
 import pytest
 from testbench.spark_chaos.committed import committed
-from tests.pipeline.table_batches import NONE_FAILS, Query, batch_values
+from tests.pipeline.table_batches import NONE_FAILS, Query, batch_values, change_of
 from tests.tables.conftest import Target, target_of
 
 from ottla.client import Admin, ClientConfig, Cluster, NewTopic
 from ottla.client.admin.groups import GroupAdmin
 from ottla.client.errors import values_of
+from ottla.pipeline.table_output import sink
 from ottla.pipeline.table_output.sink import TableWriter
 from ottla.server.embedded import EmbeddedBroker
 from ottla.spark.errors import ExpiredTransaction, Fenced
+from ottla.tables.errors import TableError
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -30,6 +33,9 @@ STRIDE = int(os.environ.get("TABLES_STRIDE", "11"))
 """Steps from one kill to the next; `TABLES_STRIDE=1` tries all."""
 MOST_STEPS = 120
 KINDS = ["iceberg", "delta", "parquet"]
+WAYS = [("iceberg", None, False), ("delta", "day", False), ("parquet", None, False), ("iceberg", None, True)]
+WAYS += [("delta", "day", True)]
+"""The formats with their partitions, and with one row per key."""
 _numbers = count()
 
 
@@ -46,11 +52,15 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
 
 @pytest.fixture
 def query(bootstrap: str, target: Target, tmp_path: Path) -> Query:
+    return make_query(bootstrap, target, tmp_path)
+
+
+def make_query(bootstrap: str, target: Target, folder: Path) -> Query:
     dead = f"dead-{next(_numbers)}"
     with Cluster(ClientConfig.from_mapping({"bootstrap.servers": bootstrap})) as cluster:
         Admin(cluster).create_topics([NewTopic(dead, 2, 1)])
     # Markers are of a query: each test is one of its own.
-    return Query(bootstrap, dead, *target, str(tmp_path), f"query-{dead}")
+    return Query(bootstrap, dead, *target, str(folder), f"query-{dead}")
 
 
 def table_values(target: Target) -> Counter[bytes]:
@@ -66,14 +76,25 @@ def outcome(query: Query, target: Target) -> tuple[Counter[bytes], Counter[bytes
 
 
 def expect_exact(query: Query, target: Target, batches: int) -> None:
-    """Each record is in the table or a dead letter, and once."""
+    """Each record is in the table or a dead letter, and once; with upsert the last one of each key that is none."""
     found, letters = outcome(query, target)
-    assert found + letters == Counter(value for batch in range(batches) for value in batch_values(batch))
+    values = [value for batch in range(batches) for value in batch_values(batch)]
+    if query.upsert:
+        last = {row["key"]: row for row in map(change_of, values) if row["value"] not in letters}
+        assert found == Counter(row["value"] for row in last.values() if not row["_deleted"])
+        assert letters < Counter(values)
+    else:
+        assert found + letters == Counter(values)
     assert found
     assert letters
 
 
-def test_a_batch_that_is_killed_at_each_step_is_exact(query: Query, target: Target) -> None:
+@pytest.mark.parametrize(("kind", "partition_by", "upsert"), WAYS)
+def test_a_batch_that_is_killed_at_each_step_is_exact(
+    bootstrap: str, tmp_path: Path, kind: str, partition_by: str | None, upsert: bool
+) -> None:
+    target = target_of(kind, tmp_path / "lake")
+    query = make_query(bootstrap, target, tmp_path)._replace(partition_by=partition_by, upsert=upsert)
     command = [sys.executable, "-m", "tests.pipeline.table_job", json.dumps(query)]
     batches, answers = count(), list[str]()
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT) as job:
@@ -85,7 +106,8 @@ def test_a_batch_that_is_killed_at_each_step_is_exact(query: Query, target: Targ
             assert job.stdout is not None
             return job.stdout.readline().strip()
 
-        for step in range(1, MOST_STEPS, STRIDE):
+        # The way to the decision is the same for all: with upsert fewer of its steps are tried.
+        for step in range(1, MOST_STEPS, STRIDE * 2 if upsert and STRIDE > 1 else STRIDE):
             batch = next(batches)
             answers.append(run(batch, 0, step))
             if answers[-1] == "done":
@@ -96,7 +118,7 @@ def test_a_batch_that_is_killed_at_each_step_is_exact(query: Query, target: Targ
         job.stdin.close()
     assert answers[-1] == "done"
     assert set(answers[:-1]) == {"killed"}
-    assert len(answers) > 3, "the steps were not seen"
+    assert len(answers) > (2 if upsert else 3), "the steps were not seen"
     expect_exact(query, target, next(batches))
 
 
@@ -115,7 +137,13 @@ def test_a_driver_that_was_replaced_before_its_decision_commits_nothing(
     expect_exact(query, target, 1)
 
 
-def test_a_driver_that_was_replaced_after_its_decision_adds_nothing_again(query: Query, target: Target) -> None:
+@pytest.mark.parametrize(("kind", "partition_by", "upsert"), WAYS)
+def test_a_driver_that_was_replaced_after_its_decision_adds_nothing_again(
+    bootstrap: str, tmp_path: Path, kind: str, partition_by: str | None, upsert: bool
+) -> None:
+    target = target_of(kind, tmp_path / "lake")
+    query = make_query(bootstrap, target, tmp_path)._replace(partition_by=partition_by, upsert=upsert)
+
     class Late(TableWriter):
         def _add_files(self, *arguments: Any) -> None:
             for batch in range(2):
@@ -152,4 +180,39 @@ def test_a_batch_whose_decision_was_forgotten_is_in_the_table_and_not_written_ag
         assert groups
         values_of(GroupAdmin(cluster).delete_groups(groups))
     query.run_batch(0, attempt=1)
+    expect_exact(query, target, 1)
+
+
+def test_changes_that_the_driver_cannot_hold_are_refused_before_the_decision(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = target_of("delta", tmp_path / "lake")
+    query = make_query(bootstrap, target, tmp_path)._replace(upsert=True)
+    writer = query.make_writer()
+    messages = query.run_tasks(writer, 0, attempt=0)
+    sizes = [each.table_bytes for each in messages]
+    assert min(sizes) > 0
+    monkeypatch.setattr(sink, "MAX_BYTES", sum(sizes) - 1)
+    with pytest.raises(TableError, match="batch 0 has more than 0 MiB of changes"):
+        writer.commit(messages, 0)
+    assert query.open_table().last_batch(query.name) is None
+    assert not list(committed(query.bootstrap, query.dead))
+    # A batch that was decided with another bound is added.
+    monkeypatch.setattr(sink, "MAX_BYTES", sum(sizes))
+    query.run_batch(0, attempt=0)
+    expect_exact(query, target, 1)
+    monkeypatch.setattr(sink, "MAX_BYTES", min(sizes) - 1)
+    with pytest.raises(TableError, match="batch 1 has more than 0 MiB"):
+        query.run_tasks(writer, 1, attempt=0)
+
+
+def test_tasks_and_the_driver_replace_references_of_properties(
+    bootstrap: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = target_of("iceberg", tmp_path / "lake")
+    monkeypatch.setenv("LAKE", str(tmp_path / "lake"))
+    hidden = {key: value.replace(str(tmp_path / "lake"), "${env:LAKE}") for key, value in target.properties.items()}
+    query = make_query(bootstrap, target._replace(properties=hidden), tmp_path)
+    assert str(tmp_path / "lake").encode() not in pickle.dumps(query.make_writer())
+    query.run_batch(0, attempt=0)
     expect_exact(query, target, 1)

@@ -91,3 +91,26 @@ def test_options_that_a_table_cannot_have_are_refused() -> None:
     p.step("orders", to=delta("/data/lake"), name="one")(lambda frame: frame)
     with pytest.raises(BadPipeline, match="step one writes delta /data/lake, and a replay writes topics only"):
         replay_pipeline(p, "second", 0)
+
+
+def test_partitions_and_upserts_that_a_step_cannot_have_are_refused() -> None:
+    def rows(record: Any) -> bytes:
+        return bytes(record.value)
+
+    with pytest.raises(BadPipeline, match="delta /lake: partition_by must be none, day, hour, not 'week'"):
+        delta("/lake", partition_by="week")
+    for option, value in (("upsert", True), ("partition_by", "day")):
+        with pytest.raises(BadPipeline, match=f"parquet /lake: {option} is not possible with a folder of files"):
+            TableTarget("parquet", "/lake", **{option: value})  # type: ignore[arg-type]
+    p = Pipeline("refused")
+    with pytest.raises(BadPipeline, match="step rows: partition_by=day needs a column timestamp"):
+        p.step("orders", to=delta("/lake", partition_by="day"))(map_rows(rows))
+    with pytest.raises(BadPipeline, match="step rows: a retry would replace the row of its key by an older one"):
+        p.step("orders", to=delta("/lake", upsert=True), retries=["30s"])(map_rows(rows))
+    for option in ("minPartitions", "maxRecordsPerPartition"):
+        with pytest.raises(BadPipeline, match=f"step rows: the option {option} is not possible with an upsert"):
+            p.step("orders", to=delta("/lake", upsert=True), options={option: "9"})(map_rows(rows))
+    p.step("orders", to=iceberg("lake.orders", upsert=True), dead="graves")(map_rows(rows))
+    (step,) = p.steps
+    assert step.table is not None
+    assert decode_target(step.table.encode_text()) == step.table

@@ -47,6 +47,11 @@ def is_provider_key(key: str) -> bool:
     return key == PROVIDERS or key.startswith(_PREFIX)
 
 
+def find_references(text: str) -> list[str]:
+    """The places of a value that refer to another one, such as `${env:NAME}`."""
+    return [place[0] for place in _PLACE.finditer(text)]
+
+
 def resolve_values(pairs: Mapping[str, str]) -> dict[str, str]:
     """The pairs with what their values refer to, and without the keys of providers.
 

@@ -20,7 +20,7 @@ from ottla.pipeline.functions import ERROR
 from ottla.pipeline.routing import HEADERS, ORIGIN, SCHEMA, SOURCE, Router
 from ottla.pipeline.scope import Scope, scope_of, with_offsets
 from ottla.pipeline.steps import ROOM_BYTES, Step
-from ottla.pipeline.table_output.rows import begin_table, table_rows
+from ottla.pipeline.table_output.rows import ROW, begin_table, table_rows
 from ottla.retry.policy import duration_ms
 from ottla.spark.environment import activate_session
 from ottla.spark.monitoring.query_figures import COUNTED, METRICS
@@ -28,6 +28,7 @@ from ottla.spark.monitoring.query_figures import COUNTED, METRICS
 _SOURCE_FIELDS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _ORIGIN_FIELDS: Final = ("topic", "partition", "offset")
 _SINK_COLUMNS: Final = ("key", "value", "headers")
+_KEY: Final = "key"
 _TABLE_SCOPE: Final = Scope("batch", "a commit of the table has a whole batch", because="the rows are in a table")
 _LOOK_S: Final = 0.05
 _LOG = logging.getLogger(__name__)
@@ -115,10 +116,13 @@ def _rows_of_step(step: Step, made: Any, group: str, *, keep: bool) -> Any:
 def _spread_rows(frame: Any, step: Step) -> Any:
     """The rows of a whole batch, in a number of tasks: each has a transaction of its own.
 
-    Rows of one key are in one task, so that they keep their order. Rows of a table have no key, and no order.
+    Rows of one key are in one task, so that they keep their order. Rows of a table have no key, and no order, unless it
+    has one row per key.
     """
-    keys = () if step.table is not None or step.batch_tasks == 1 else ("topic", "key")
-    return frame.repartition(step.batch_tasks, *keys)
+    keys: tuple[str, ...] = ("topic", "key")
+    if step.table is not None:
+        keys = () if not step.table.upsert else (f"{ROW}.{_KEY}",) if ROW in frame.columns else (_KEY,)
+    return frame.repartition(step.batch_tasks, *(() if step.batch_tasks == 1 else keys))
 
 
 def scope_without_plan(step: Step) -> Scope:

@@ -46,6 +46,7 @@ TAKEN: Final = frozenset(
     }
 )
 """Options of the source that a step sets itself."""
+_SPLITS: Final = frozenset({"minpartitions", "maxrecordsperpartition"})
 RETENTION_MS: Final = 7 * 86_400_000
 ROOM_BYTES: Final = 262_144
 """How much a record may grow by headers in a retry topic or the dead letters."""
@@ -164,7 +165,9 @@ def make_step(
     table = to if isinstance(to, TableTarget) else None
     _check_rows(name, given)
     if table is not None:
-        _check_table(name, given, is_frame_step=not isinstance(function, RowFunction | BatchFunction))
+        is_frame_step = not isinstance(function, RowFunction | BatchFunction)
+        _check_table(name, given, is_frame_step=is_frame_step)
+        _check_making(name, table, given, is_frame_step=is_frame_step)
     options = dict(given.options or {})
     _check_options(name, options)
     step = Step(
@@ -185,6 +188,10 @@ def make_step(
         table=table,
     )
     _check_topics(step)
+    if table is not None and table.upsert and step.retry_topics:
+        raise BadPipeline(
+            f"step {name}: a retry would replace the row of its key by an older one: omit retries, and give dead=…"
+        )
     return step
 
 
@@ -213,6 +220,18 @@ def _check_table(name: str, given: StepOptions, *, is_frame_step: bool) -> None:
     }
     for option in (each for each, is_wrong in wrong.items() if is_wrong):
         raise BadPipeline(f"step {name}: {option}={getattr(given, option)!r} is not possible with a table: omit it")
+
+
+def _check_making(name: str, table: TableTarget, given: StepOptions, *, is_frame_step: bool) -> None:
+    if table.is_partitioned_by_time and not is_frame_step:
+        raise BadPipeline(
+            f"step {name}: partition_by={table.partition_by} needs a column timestamp, and a function of records makes "
+            "none: take a DataFrame"
+        )
+    # Several tasks would read the records of one partition, and Spark may join their rows in any order.
+    splits = sorted(key for key in given.options or {} if key.lower() in _SPLITS)
+    if table.upsert and splits:
+        raise BadPipeline(f"step {name}: the option {splits[0]} is not possible with an upsert: the last row counts")
 
 
 def _check_options(name: str, options: Mapping[str, str]) -> None:

@@ -14,6 +14,7 @@ from ottla.client.admin.types import EARLIEST, LATEST
 from ottla.client.cluster import Cluster
 from ottla.client.errors import values_of
 from ottla.pipeline.errors import BadPipeline
+from ottla.pipeline.table_output.secrets import open_secrets
 from ottla.pipeline.table_output.targets import TableTarget
 from ottla.spark.kafka_keys import PREFIX, source_config
 from ottla.tables.history.history import History, open_history
@@ -64,8 +65,9 @@ def _check_options(options: Mapping[str, str]) -> None:
 
 
 def _open_table(topic: str, table: TableTarget) -> History:
-    properties = {"catalog": table.catalog} if table.catalog else {}
-    return open_history(table.kind, table.location, topic, properties=table.properties, **properties)
+    catalog = {"catalog": table.catalog} if table.catalog else {}
+    with open_secrets(table) as opened:
+        return open_history(table.kind, table.location, topic, properties=opened.properties, **catalog)
 
 
 def _starts(topic: str, history: History, options: Mapping[str, str]) -> str:

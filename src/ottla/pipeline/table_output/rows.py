@@ -17,7 +17,9 @@ from ottla.pipeline.errors import BadPipeline
 from ottla.pipeline.functions import ERROR, ROWS_TYPE, Failed, StepSaid, reasons_of
 from ottla.pipeline.routing import HEADERS, SOURCE, Router, source_rows
 from ottla.pipeline.steps import Step
+from ottla.pipeline.table_output.secrets import open_secrets
 from ottla.pipeline.table_output.targets import TableTarget
+from ottla.tables.batches.batch_table import BatchMaking
 from ottla.tables.batches.formats import prepare_batch_table
 
 ROW: Final = "row"
@@ -91,10 +93,18 @@ def begin_table(frame: Any, writer: Any, target: TableTarget) -> Any:
     """
     from ottla.pipeline.table_output.sink import FORMAT, TARGET, TableSink  # noqa: PLC0415 - imports PySpark
 
-    columns = _columns_of_frame(frame)
-    prepare_batch_table(target.kind, target.location, columns, catalog=target.catalog, properties=target.properties)
+    columns, making = _columns_of_frame(frame), making_of(target)
+    with open_secrets(target) as opened:
+        prepare_batch_table(
+            target.kind, target.location, columns, making, catalog=target.catalog, properties=opened.properties
+        )
     frame.sparkSession.dataSource.register(TableSink)
     return writer.format(FORMAT).option(TARGET, target.encode_text())
+
+
+def making_of(target: TableTarget) -> BatchMaking:
+    """How the table of a target is made."""
+    return BatchMaking(target.partition_by, target.upsert)
 
 
 def split_rows(batch: pa.RecordBatch, table: str) -> tuple[pa.Table | None, pa.RecordBatch]:

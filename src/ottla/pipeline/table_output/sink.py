@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 
-from ottla.pipeline.table_output.rows import split_rows
+from ottla.pipeline.table_output.rows import making_of, split_rows
+from ottla.pipeline.table_output.secrets import open_secrets
 from ottla.pipeline.table_output.targets import TableTarget, decode_target
 from ottla.spark.connection_cache import cached_connections
 from ottla.spark.gc_freeze import freeze_loaded_modules
@@ -24,6 +25,8 @@ from ottla.spark.sink.writers import StreamWriter, Written, results_of
 from ottla.spark.tasks import this_task
 from ottla.tables.batches.batch_table import BatchTable, commit_batch_files, conform_table, has_batch
 from ottla.tables.batches.formats import open_batch_table
+from ottla.tables.batches.upserts import MAX_BYTES, conform_changes
+from ottla.tables.errors import TableError
 
 FORMAT: Final = "ottla_table"
 TARGET: Final = "table"
@@ -57,8 +60,10 @@ class TableFiles:
         self._file_bytes = file_bytes
         self._table: BatchTable | None = None
         self._held: list[pa.Table] = []
-        self._bytes = 0
+        self._held_bytes = 0
         self.names: list[str] = []
+        self.bytes = 0
+        """Of all rows, in memory."""
 
     def take_rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the rows for the table, and pass the others on. Raises TableError."""
@@ -66,8 +71,8 @@ class TableFiles:
             rows, others = split_rows(batch, str(self._target))
             if rows is not None:
                 self._held.append(rows)
-                self._bytes += rows.nbytes
-                if self._bytes >= self._file_bytes:
+                self._held_bytes += rows.nbytes
+                if self._held_bytes >= self._file_bytes:
                     self.write_held()
             yield others
 
@@ -77,14 +82,28 @@ class TableFiles:
             return
         if self._table is None:
             self._table = open_table(self._target)
-        rows = conform_table(pa.concat_tables(self._held), self._table.columns, self._table.name)
+        conform = conform_changes if self._target.upsert else conform_table
+        rows = conform(pa.concat_tables(self._held), self._table.columns, self._table.name)
+        self.bytes += rows.nbytes
+        if self._target.upsert:
+            check_changes(self.bytes, self._turn, self._table.name)
         self.names += self._table.write_rows(rows, self._turn.query, self._turn.batch)
-        self._held, self._bytes = [], 0
+        self._held, self._held_bytes = [], 0
 
 
 def open_table(target: TableTarget) -> BatchTable:
-    """The table of a target. Raises TableError."""
-    return open_batch_table(target.kind, target.location, catalog=target.catalog, properties=target.properties)
+    """The table of a target, whose references are replaced. Raises TableError."""
+    making, properties = making_of(target), target.properties
+    return open_batch_table(target.kind, target.location, making, catalog=target.catalog, properties=properties)
+
+
+def check_changes(size: int, turn: TaskBatch, name: str) -> None:
+    """Check that the driver can hold the changes of a batch. size: in bytes. name: of the table. Raises TableError."""
+    if size > MAX_BYTES:
+        raise TableError(
+            f"{name}: batch {turn.batch} has more than {MAX_BYTES >> 20} MiB of changes, which are made at once",
+            'Start the step with a new checkpoint and smaller batches, options={"maxOffsetsPerTrigger": …}',
+        )
 
 
 class TableWriter(StreamWriter):
@@ -98,10 +117,11 @@ class TableWriter(StreamWriter):
 
     def _write_task(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         # Files, and an open transaction with the failed records.
-        files = TableFiles(self._target, self._task_batch(this_task()), self.file_bytes)
-        written = super()._write_task(files.take_rows(iterator))
-        files.write_held()
-        written.files = tuple(files.names)
+        with open_secrets(self._target) as target:
+            files = TableFiles(target, self._task_batch(this_task()), self.file_bytes)
+            written = super()._write_task(files.take_rows(iterator))
+            files.write_held()
+        written.files, written.table_bytes = tuple(files.names), files.bytes
         return written
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's names
@@ -109,14 +129,28 @@ class TableWriter(StreamWriter):
         results = results_of(messages)
         if not results:
             return
-        turn = results[0].turn._replace(partition=0)
-        table = open_table(self._target)
+        with open_secrets(self._target) as target:
+            self._commit_table(open_table(target), results[0].turn._replace(partition=0), messages)
+
+    def _commit_table(self, table: BatchTable, turn: TaskBatch, messages: Sequence[Written | None]) -> None:
         # The decision may be forgotten (offsets.retention.minutes); the table then still has the batch.
         if has_batch(table, turn.query, turn.batch):
             self._abort_batch(messages)
             return
+        if self._target.upsert:
+            self._check_changes(table, turn, messages)
         self._commit_batch(messages)
         self._add_files(table, turn, messages)
+
+    def _check_changes(self, table: BatchTable, turn: TaskBatch, messages: Sequence[Written | None]) -> None:
+        # Before the decision: a batch that was decided must be added.
+        if results_of(messages)[0].part is None:
+            return
+        try:
+            check_changes(sum(one.table_bytes for one in messages if one is not None), turn, table.name)
+        except TableError:
+            self._abort_batch(messages)
+            raise
 
     def _add_files(self, table: BatchTable, turn: TaskBatch, messages: Sequence[Written | None]) -> None:
         # Partition 0 without a transaction: an earlier attempt was decided, and its files are those of the batch.

@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ottla.pipeline.errors import BadPipeline
+
+_PARTITIONINGS: Final = ("none", "day", "hour")
 
 
 @dataclass(frozen=True)
@@ -20,18 +23,34 @@ class TableTarget:
     location: str
     catalog: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    partition_by: str | None = None
+    """none, or day or hour of the column `timestamp`; None: as the table is, and a new one has no partitions."""
+    upsert: bool = False
+    """One row per key: the last."""
 
     def __post_init__(self) -> None:
         if not self.location:
             raise BadPipeline(f"{self.kind}(…) needs the name of the table")
+        if self.partition_by not in (None, *_PARTITIONINGS):
+            raise BadPipeline(f"{self}: partition_by must be {', '.join(_PARTITIONINGS)}, not {self.partition_by!r}")
+
+        if self.kind == "parquet" and (self.is_partitioned_by_time or self.upsert):
+            option = "upsert" if self.upsert else "partition_by"
+            raise BadPipeline(f"{self}: {option} is not possible with a folder of files: take iceberg or delta")
+
+    @property
+    def is_partitioned_by_time(self) -> bool:
+        """Whether rows need a column `timestamp`."""
+        return self.partition_by in _PARTITIONINGS[1:]
 
     def __str__(self) -> str:
         """The output of a step in plans and lists. No topic has such a name: it has a blank."""
         return f"{self.kind} {self.location}"
 
     def encode_text(self) -> str:
-        """As JSON."""
-        return json.dumps([self.kind, self.location, self.catalog, dict(self.properties)])
+        """As JSON, with references of properties as they are."""
+        making = [self.partition_by, self.upsert]
+        return json.dumps([self.kind, self.location, self.catalog, dict(self.properties), *making])
 
 
 def decode_target(text: str) -> TableTarget:
@@ -39,20 +58,36 @@ def decode_target(text: str) -> TableTarget:
     return TableTarget(*json.loads(text))
 
 
-def iceberg(table: str, *, catalog: str = "default", properties: Mapping[str, str] | None = None) -> TableTarget:
+def iceberg(
+    table: str,
+    *,
+    catalog: str = "default",
+    properties: Mapping[str, str] | None = None,
+    partition_by: str | None = None,
+    upsert: bool = False,
+) -> TableTarget:
     """An Iceberg table, for `to` of a step.
 
-    table: NAMESPACE.TABLE. catalog, properties: the catalog's name and properties, as pyiceberg documents them.
+    table: NAMESPACE.TABLE. catalog, properties: the catalog's name and properties, as pyiceberg documents them; a value
+    may contain `${env:NAME}`. partition_by: `day` or `hour` of the column `timestamp`, or `none`; None: as the table
+    is, and a new one has no partitions. upsert: one row for each value of the column `key`. Raises BadPipeline.
     """
-    return TableTarget("iceberg", table, catalog, dict(properties or {}))
+    return TableTarget("iceberg", table, catalog, dict(properties or {}), partition_by, upsert)
 
 
-def delta(table: str, *, properties: Mapping[str, str] | None = None) -> TableTarget:
+def delta(
+    table: str,
+    *,
+    properties: Mapping[str, str] | None = None,
+    partition_by: str | None = None,
+    upsert: bool = False,
+) -> TableTarget:
     """A Delta table, for `to` of a step.
 
-    table: its path or URI. properties: of the object store, as delta-rs documents them.
+    table: its path or URI. properties: of the object store, as delta-rs documents them; the others as of `iceberg`.
+    Raises BadPipeline.
     """
-    return TableTarget("delta", table, "", dict(properties or {}))
+    return TableTarget("delta", table, "", dict(properties or {}), partition_by, upsert)
 
 
 def parquet(folder: str) -> TableTarget:

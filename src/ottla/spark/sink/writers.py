@@ -55,6 +55,8 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes a
         """Of a batch that is written as a whole: the transaction that the driver has to end."""
         self.files: tuple[str, ...] = ()
         """Of a table, with other rows of the task; the decision about the batch names them."""
+        self.table_bytes = 0
+        """The size of the rows in these files, in memory."""
 
 
 class _Writer:
