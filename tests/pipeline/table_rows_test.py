@@ -99,6 +99,11 @@ def test_partitions_and_upserts_that_a_step_cannot_have_are_refused() -> None:
 
     with pytest.raises(BadPipeline, match="delta /lake: partition_by must be none, day, hour, not 'week'"):
         delta("/lake", partition_by="week")
+    for wrong in ("bucket[0]", "bucket[16", "bucket[12345]"):
+        with pytest.raises(BadPipeline, match=r"must be none, day, hour, bucket\[1\] to bucket\[9999\], not 'bucket"):
+            iceberg("lake.orders", partition_by=wrong)
+    with pytest.raises(BadPipeline, match="must be none, day, hour, not 'bucket"):
+        delta("/lake", partition_by="bucket[16]")
     for option, value in (("upsert", True), ("partition_by", "day")):
         with pytest.raises(BadPipeline, match=f"parquet /lake: {option} is not possible with a folder of files"):
             TableTarget("parquet", "/lake", **{option: value})  # type: ignore[arg-type]
@@ -110,7 +115,7 @@ def test_partitions_and_upserts_that_a_step_cannot_have_are_refused() -> None:
     for option in ("minPartitions", "maxRecordsPerPartition"):
         with pytest.raises(BadPipeline, match=f"step rows: the option {option} is not possible with an upsert"):
             p.step("orders", to=delta("/lake", upsert=True), options={option: "9"})(map_rows(rows))
-    p.step("orders", to=iceberg("lake.orders", upsert=True), dead="graves")(map_rows(rows))
+    p.step("orders", to=iceberg("lake.orders", partition_by="bucket[16]", upsert=True), dead="graves")(map_rows(rows))
     (step,) = p.steps
     assert step.table is not None
     assert decode_target(step.table.encode_text()) == step.table

@@ -5,11 +5,13 @@ Drivers and tasks that are killed are in tests/pipeline/table_output_test.py, wi
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyiceberg.catalog import load_catalog
 from testbench.spark_chaos.committed import committed
 from tests.tables.conftest import target_of
 
@@ -78,3 +80,43 @@ def test_a_batch_whose_commit_to_the_table_failed_is_added_by_the_next_run(
     found = Counter(value.decode() for value in target_of("parquet", tmp_path).read_arrow()["value"].to_pylist())
     assert found + Counter(committed(topics.bootstrap, f"{source}.dead")) == Counter(str(n) for n in range(30))
     assert found == Counter(str(n) for n in range(30) if n % 3)
+
+
+def test_a_table_has_one_row_per_key_in_the_partitions_of_the_time(spark: Any, topics: Any, tmp_path: Path) -> None:
+    """The last record of each key counts, also in two tasks; the folder of the catalog is in no option of Spark."""
+    target, source = target_of("iceberg", tmp_path / "lake"), topics.make(2)
+    home = f"${{env:HOME}}/{os.path.relpath(tmp_path, os.environ['HOME'])}"
+    hidden = {key: value.replace(str(tmp_path), home) for key, value in target.properties.items()}
+    lake = iceberg(target.location, properties=hidden, partition_by="day", upsert=True)
+    p = Pipeline(f"{source}-keys", topics.bootstrap)
+
+    @p.step(source, to=lake, dead=f"{source}.dead", batch_tasks=2)
+    def work(frame: Any) -> Any:
+        number = "CAST(split(CAST(value AS STRING), '-')[1] AS INT)"
+        return frame.selectExpr(
+            "split(CAST(value AS STRING), '-')[0] AS key",
+            f"{number} AS n",
+            f"make_timestamp(2026, 1, 1 + {number} % 3, 12, 0, 0, 'UTC') AS timestamp",
+            f"{number} % 10 = 4 AS _deleted",
+            f"CASE WHEN {number} = 18 THEN 'odd' END AS _error",
+            "_source",
+        )
+
+    def run(first: int, end: int) -> dict[str, int]:
+        for partition in range(2):
+            topics.put(source, partition, [f"p{partition}k{n % 7}-{n}".encode() for n in range(first, end)])
+        p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
+        rows = target.read_arrow().to_pylist()
+        assert len({row["key"] for row in rows}) == len(rows)
+        assert {row["timestamp"].day for row in rows} <= {1, 2, 3}
+        return {row["key"]: row["n"] for row in rows}
+
+    def last(end: int) -> dict[str, int]:
+        found = {f"p{place}k{n % 7}": n for n in range(end) if n != 18 for place in range(2)}
+        return {key: n for key, n in found.items() if n % 10 != 4}
+
+    assert run(0, 1000) == last(1000)
+    assert run(1000, 1015) == last(1015)
+    assert Counter(committed(topics.bootstrap, f"{source}.dead")) == {"p0k4-18": 1, "p1k4-18": 1}
+    tasks = load_catalog("default", **target.properties).load_table(target.location).scan().plan_files()
+    assert {task.file.partition[0] for task in tasks} <= {20454, 20455, 20456}

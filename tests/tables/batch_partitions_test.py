@@ -22,7 +22,8 @@ from tests.tables.batches_test import ROWS, prepare, write
 from tests.tables.conftest import Target
 
 from ottla.tables.batches import delta_files
-from ottla.tables.batches.batch_table import BatchMaking, commit_batch_files
+from ottla.tables.batches.batch_table import BatchMaking, commit_batch_files, conform_table
+from ottla.tables.batches.upserts import conform_changes
 from ottla.tables.errors import ColumnConflictError, TableError
 
 pytestmark = pytest.mark.slow
@@ -139,6 +140,26 @@ def test_an_iceberg_table_is_partitioned_by_a_hash(make_target: Any) -> None:
         wanted.setdefault(hashed(n) or 0, []).append(n)
     assert files_of(target, "bucket") == wanted
     assert sorted(target.read_arrow()["n"].to_pylist()) == [1, 2, 3, *range(10, 40)]
+
+
+@pytest.mark.parametrize("upsert", [False, True])
+def test_a_new_iceberg_table_is_partitioned_by_the_hash_of_the_key(make_target: Any, upsert: bool) -> None:
+    target, making = make_target("iceberg"), BatchMaking("bucket[4]", upsert)
+    rows = pa.table({"key": pa.array([b"%d" % n for n in range(20)]), "n": range(20)})
+    table = prepare(target, rows.schema, making)
+    conform = conform_changes if upsert else conform_table
+    commit_batch_files(table, "q", 0, table.write_rows(conform(rows, table.columns, table.name), "q", 0))
+    hashed = BucketTransform(4).transform(iceberg_table(target).schema().find_type("key"))
+    wanted: dict[int, list[int]] = {}
+    for n in range(20):
+        wanted.setdefault(hashed(b"%d" % n) or 0, []).append(n)
+    assert files_of(target, "key") == wanted
+    (field,) = iceberg_table(target).spec().fields
+    assert (field.name, str(field.transform)) == ("bucket_4", "bucket[4]")
+    with pytest.raises(TableError, match=r"is partitioned by bucket_4, not by bucket_8"):
+        prepare(target, rows.schema, BatchMaking("bucket[8]", upsert))
+    with pytest.raises(ColumnConflictError, match="needs a column key of bytes, text or integers"):
+        prepare(target, rows.select(["n"]).schema, making)
 
 
 def test_a_delta_table_keeps_its_own_partitions(make_target: Any) -> None:

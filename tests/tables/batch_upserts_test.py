@@ -186,7 +186,7 @@ def test_rows_that_are_no_changes_are_refused(make_target: Any, kind: str) -> No
     with pytest.raises(RowNotReadableError, match="a row has no key"):
         stage(table, 0, rows)
     for wrong in (rows.drop_columns(["key"]), rows.set_column(0, "key", pa.array([1.5, 2.5]))):
-        with pytest.raises(ColumnConflictError, match="an upsert needs a column key of bytes, text or integers"):
+        with pytest.raises(ColumnConflictError, match="upsert needs a column key of bytes, text or integers"):
             prepare(target, wrong.schema, UPSERT)
     with pytest.raises(ColumnConflictError, match="the column _deleted is string"):
         prepare(target, rows.set_column(2, "_deleted", pa.array(["a", "b"])).schema, UPSERT)

@@ -22,7 +22,7 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import BooleanExpression, In
 from pyiceberg.table import Table, Transaction
-from pyiceberg.transforms import DayTransform, HourTransform, Transform
+from pyiceberg.transforms import DayTransform, HourTransform, Transform, parse_transform
 from sqlalchemy.exc import SQLAlchemyError
 
 from ottla.tables.column_types import ColumnTypes, standard_schema
@@ -118,18 +118,24 @@ class IcebergWriter:
         """Nothing is held."""
 
 
-def create_iceberg(catalog: Catalog, identifier: str, schema: pa.Schema, time: str, by: str) -> None:
+def create_iceberg(catalog: Catalog, identifier: str, schema: pa.Schema, column: str, by: str) -> None:
     """Make a table, with its namespace, if it is not there.
 
-    by: day, hour or none, the partitions. time: the column of their timestamps. Raises what `catalog_errors` takes.
+    by: day, hour, bucket[NUMBER] or none, the partitions. column: of their values. Raises what `catalog_errors` takes.
     """
     with suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace(identifier.rpartition(".")[0])
     # The table and its partitioning appear together: a process that is killed leaves both or neither.
     with suppress(TableAlreadyExistsError), catalog.create_table_transaction(identifier, schema) as transaction:
-        if by in _TRANSFORMS:
+        if by != "none":
+            transform = _TRANSFORMS[by] if by in _TRANSFORMS else parse_transform(by)
             with transaction.update_spec() as update:
-                update.add_field(time, _TRANSFORMS[by], by)
+                update.add_field(column, transform, partition_name(by))
+
+
+def partition_name(by: str) -> str:
+    """The name of the partitions that `create_iceberg` makes."""
+    return by.replace("[", "_").removesuffix("]")
 
 
 def delete_keys(

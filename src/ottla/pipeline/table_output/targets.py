@@ -6,6 +6,7 @@ Zone: pure. Imports neither Spark nor a format's library.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -13,6 +14,8 @@ from typing import Final
 from ottla.pipeline.errors import BadPipeline
 
 _PARTITIONINGS: Final = ("none", "day", "hour")
+_BUCKETS: Final = re.compile(r"bucket\[[1-9][0-9]{0,3}\]")
+"""As Iceberg writes the transform."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +27,17 @@ class TableTarget:
     catalog: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
     partition_by: str | None = None
-    """none, or day or hour of the column `timestamp`; None: as the table is, and a new one has no partitions."""
+    """none; day or hour of the column `timestamp`; bucket[NUMBER], the hash of the column `key`, with Iceberg. None: as
+    the table is, and a new one has no partitions."""
     upsert: bool = False
     """One row per key: the last."""
 
     def __post_init__(self) -> None:
         if not self.location:
             raise BadPipeline(f"{self.kind}(…) needs the name of the table")
-        if self.partition_by not in (None, *_PARTITIONINGS):
-            raise BadPipeline(f"{self}: partition_by must be {', '.join(_PARTITIONINGS)}, not {self.partition_by!r}")
+        if self.partition_by not in (None, *_PARTITIONINGS) and not self._has_buckets:
+            allowed = ", ".join(_PARTITIONINGS) + (", bucket[1] to bucket[9999]" if self.kind == "iceberg" else "")
+            raise BadPipeline(f"{self}: partition_by must be {allowed}, not {self.partition_by!r}")
 
         if self.kind == "parquet" and (self.is_partitioned_by_time or self.upsert):
             option = "upsert" if self.upsert else "partition_by"
@@ -42,6 +47,10 @@ class TableTarget:
     def is_partitioned_by_time(self) -> bool:
         """Whether rows need a column `timestamp`."""
         return self.partition_by in _PARTITIONINGS[1:]
+
+    @property
+    def _has_buckets(self) -> bool:
+        return self.kind == "iceberg" and _BUCKETS.fullmatch(self.partition_by or "") is not None
 
     def __str__(self) -> str:
         """The output of a step in plans and lists. No topic has such a name: it has a blank."""
@@ -69,8 +78,9 @@ def iceberg(
     """An Iceberg table, for `to` of a step.
 
     table: NAMESPACE.TABLE. catalog, properties: the catalog's name and properties, as pyiceberg documents them; a value
-    may contain `${env:NAME}`. partition_by: `day` or `hour` of the column `timestamp`, or `none`; None: as the table
-    is, and a new one has no partitions. upsert: one row for each value of the column `key`. Raises BadPipeline.
+    may contain `${env:NAME}`. partition_by: `day` or `hour` of the column `timestamp`, `bucket[16]` by the hash of the
+    column `key`, or `none`; None: as the table is, and a new one has no partitions. upsert: one row for each value of
+    the column `key`. Raises BadPipeline.
     """
     return TableTarget("iceberg", table, catalog, dict(properties or {}), partition_by, upsert)
 
@@ -84,8 +94,8 @@ def delta(
 ) -> TableTarget:
     """A Delta table, for `to` of a step.
 
-    table: its path or URI. properties: of the object store, as delta-rs documents them; the others as of `iceberg`.
-    Raises BadPipeline.
+    table: its path or URI. properties: of the object store, as delta-rs documents them; the others as of `iceberg`, but
+    Delta has no partitions by hash. Raises BadPipeline.
     """
     return TableTarget("delta", table, "", dict(properties or {}), partition_by, upsert)
 

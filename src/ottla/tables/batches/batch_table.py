@@ -38,8 +38,8 @@ class BatchMaking(NamedTuple):
     """How a table is made that is not there; one that is there must be the same."""
 
     partition_by: str | None = None
-    """none, or day or hour of the column `timestamp`; None: a new table has no partitions, and one that is there
-    keeps its own."""
+    """none; day or hour of the column `timestamp`; bucket[NUMBER], the hash of the column `key`, with Iceberg. None: a
+    new table has no partitions, and one that is there keeps its own."""
     upsert: bool = False
     """One row per key: the last."""
 
@@ -47,6 +47,11 @@ class BatchMaking(NamedTuple):
     def time_partitioning(self) -> str | None:
         """day or hour, if the table is partitioned by one of them."""
         return self.partition_by if self.partition_by in TIME_PARTITIONINGS else None
+
+    @property
+    def has_buckets(self) -> bool:
+        """Whether the table is partitioned by the hash of its keys."""
+        return self.partition_by not in (None, "none", *TIME_PARTITIONINGS)
 
 
 MAKING: Final = BatchMaking()
@@ -122,9 +127,10 @@ def columns_of_rows(rows: pa.Schema, types: ColumnTypes, making: BatchMaking, na
     if not found.names:
         raise ColumnConflictError(f"{name}: the rows have no column with a type", "Select at least one column")
     _check_time(found, making, name)
-    if making.upsert and (KEY not in found.names or found.field(KEY).type not in _KEY_TYPES):
+    needs_key = "upsert" if making.upsert else f"partition_by={making.partition_by}" if making.has_buckets else None
+    if needs_key and (KEY not in found.names or found.field(KEY).type not in _KEY_TYPES):
         raise ColumnConflictError(
-            f"{name}: an upsert needs a column {KEY} of bytes, text or integers", f"Select one as {KEY}"
+            f"{name}: {needs_key} needs a column {KEY} of bytes, text or integers", f"Select one as {KEY}"
         )
     return found
 

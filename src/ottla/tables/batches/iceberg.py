@@ -38,6 +38,7 @@ from ottla.tables.iceberg import (
     create_iceberg,
     delete_keys,
     has_upserts,
+    partition_name,
     without_retries,
 )
 from ottla.tables.rows import BYTES
@@ -176,10 +177,12 @@ def prepare_iceberg(
     with catalog_errors(name):
         source = load_catalog(catalog, **properties)
         if not source.table_exists(identifier):
-            create_iceberg(source, identifier, wanted, TIME_COLUMN, making.partition_by or "none")
+            column = KEY if making.has_buckets else TIME_COLUMN
+            create_iceberg(source, identifier, wanted, column, making.partition_by or "none")
         table = _load_table(source, identifier, name)
         if making.partition_by is not None:
-            require_partitioning(name, making.partition_by, [each.name for each in table.spec().fields])
+            found = [each.name for each in table.spec().fields]
+            require_partitioning(name, partition_name(making.partition_by), found)
         _require_mode(table, making, name)
         _check_layout(table, name)
         merged = merge_columns(standard_schema(table.schema().as_arrow()), wanted, IcebergWriter.types, name)
