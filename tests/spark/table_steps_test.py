@@ -15,7 +15,7 @@ from pyiceberg.catalog import load_catalog
 from testbench.spark_chaos.committed import committed
 from tests.tables.conftest import target_of
 
-from ottla.pipeline import Pipeline, Record, StepFailed, iceberg, map_rows, parquet
+from ottla.pipeline import Pipeline, Record, StepFailed, delta, iceberg, map_rows, parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -83,7 +83,7 @@ def test_a_batch_whose_commit_to_the_table_failed_is_added_by_the_next_run(
 
 
 def test_a_table_has_one_row_per_key_in_the_partitions_of_the_time(spark: Any, topics: Any, tmp_path: Path) -> None:
-    """The last record of each key counts, also in two tasks; the folder of the catalog is in no option of Spark."""
+    """The last record of each key counts, also in two tasks, which find the folder of the catalog by a reference."""
     target, source = target_of("iceberg", tmp_path / "lake"), topics.make(2)
     home = f"${{env:HOME}}/{os.path.relpath(tmp_path, os.environ['HOME'])}"
     hidden = {key: value.replace(str(tmp_path), home) for key, value in target.properties.items()}
@@ -120,3 +120,20 @@ def test_a_table_has_one_row_per_key_in_the_partitions_of_the_time(spark: Any, t
     assert Counter(committed(topics.bootstrap, f"{source}.dead")) == {"p0k4-18": 1, "p1k4-18": 1}
     tasks = load_catalog("default", **target.properties).load_table(target.location).scan().plan_files()
     assert {task.file.partition[0] for task in tasks} <= {20454, 20455, 20456}
+
+
+def test_an_aggregation_is_a_table_with_a_row_per_group(spark: Any, topics: Any, tmp_path: Path) -> None:
+    target, source = target_of("delta", tmp_path), topics.make()
+    p = Pipeline(f"{source}-counts", topics.bootstrap)
+
+    @p.step(source, to=delta(target.location, upsert=True), output_mode="complete")
+    def work(frame: Any) -> Any:
+        return frame.selectExpr("CAST(value AS STRING) AS key").groupBy("key").count()
+
+    def run(*values: bytes) -> dict[str, int]:
+        topics.put(source, 0, values)
+        p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
+        return {row["key"]: row["count"] for row in target.read_arrow().to_pylist()}
+
+    assert run(b"a", b"b", b"a") == {"a": 2, "b": 1}
+    assert run(b"b", b"c") == {"a": 2, "b": 2, "c": 1}

@@ -166,7 +166,7 @@ def make_step(
     _check_rows(name, given)
     if table is not None:
         is_frame_step = not isinstance(function, RowFunction | BatchFunction)
-        _check_table(name, given, is_frame_step=is_frame_step)
+        _check_table(name, table, given, is_frame_step=is_frame_step)
         _check_making(name, table, given, is_frame_step=is_frame_step)
     options = dict(given.options or {})
     _check_options(name, options)
@@ -209,13 +209,14 @@ def _check_rows(name: str, given: StepOptions) -> None:
         raise BadPipeline(f"step {name}: required may name key and value, not {', '.join(sorted(wrong))}")
 
 
-def _check_table(name: str, given: StepOptions, *, is_frame_step: bool) -> None:
+def _check_table(name: str, table: TableTarget, given: StepOptions, *, is_frame_step: bool) -> None:
     # 1. A commit of the table has a whole batch. 2. Its offsets could not be in the same transaction. 3. The complete
-    # result would be added with each batch. 4. A row has other columns than a record.
+    # result would be added with each batch; with upsert its rows take the place of those before. 4. A row has other
+    # columns than a record.
     wrong = {
         "exactly_once": given.exactly_once not in {"auto", "batch"},
         "offsets_in_transaction": given.offsets_in_transaction == "true",
-        "output_mode": given.output_mode != "append",
+        "output_mode": given.output_mode != "append" and not table.upsert,
         "required": is_frame_step and bool(given.required),
     }
     for option in (each for each, is_wrong in wrong.items() if is_wrong):
