@@ -15,7 +15,7 @@ from pyiceberg.catalog import load_catalog
 from testbench.spark_chaos.committed import committed
 from tests.tables.conftest import target_of
 
-from ottla.pipeline import Pipeline, Record, StepFailed, delta, iceberg, map_rows, parquet
+from ottla.pipeline import Out, Pipeline, Record, StepFailed, delta, iceberg, map_rows, parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -122,18 +122,31 @@ def test_a_table_has_one_row_per_key_in_the_partitions_of_the_time(spark: Any, t
     assert {task.file.partition[0] for task in tasks} <= {20454, 20455, 20456}
 
 
-def test_an_aggregation_is_a_table_with_a_row_per_group(spark: Any, topics: Any, tmp_path: Path) -> None:
-    target, source = target_of("delta", tmp_path), topics.make()
-    p = Pipeline(f"{source}-counts", topics.bootstrap)
+def test_records_and_groups_are_tables_with_one_row_per_key(spark: Any, topics: Any, tmp_path: Path) -> None:
+    changes, counts = target_of("delta", tmp_path), target_of("delta", tmp_path)._replace(location=f"{tmp_path}/counts")
+    source, other = topics.make(), topics.make()
+    p = Pipeline(f"{source}-keys", topics.bootstrap)
 
-    @p.step(source, to=delta(target.location, upsert=True), output_mode="complete")
-    def work(frame: Any) -> Any:
+    @p.step(source, to=delta(changes.location, upsert=True), batch_tasks=2, required=["key"], dead=f"{source}.dead")
+    @map_rows
+    def change(record: Record) -> Out:
+        key, _, value = (record.value or b"").partition(b"=")
+        return Out(value or None, key=key or None)
+
+    @p.step(other, to=delta(counts.location, upsert=True), output_mode="complete")
+    def count(frame: Any) -> Any:
         return frame.selectExpr("CAST(value AS STRING) AS key").groupBy("key").count()
 
-    def run(*values: bytes) -> dict[str, int]:
-        topics.put(source, 0, values)
+    def run(one: list[bytes], two: list[bytes]) -> tuple[dict[bytes, bytes], dict[str, int]]:
+        topics.put(source, 0, one)
+        topics.put(other, 0, two)
         p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
-        return {row["key"]: row["count"] for row in target.read_arrow().to_pylist()}
+        pairs = {row["key"]: row["value"] for row in changes.read_arrow().to_pylist()}
+        return pairs, {row["key"]: row["count"] for row in counts.read_arrow().to_pylist()}
 
-    assert run(b"a", b"b", b"a") == {"a": 2, "b": 1}
-    assert run(b"b", b"c") == {"a": 2, "b": 2, "c": 1}
+    many = [b"k%d=%d" % (n % 5, n) for n in range(200)]
+    found = run([*many, b"k0=", b"=lost"], [b"a", b"b", b"a"])
+    assert found == ({b"k%d" % n: b"%d" % (195 + n) for n in range(1, 5)}, {"a": 2, "b": 1})
+    found = run([b"k1=", b"k0=back"], [b"b", b"c"])
+    assert found == ({b"k0": b"back", b"k2": b"197", b"k3": b"198", b"k4": b"199"}, {"a": 2, "b": 2, "c": 1})
+    assert list(committed(topics.bootstrap, f"{source}.dead")) == ["=lost"]

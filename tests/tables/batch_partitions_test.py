@@ -20,6 +20,7 @@ from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import LongType
 from tests.tables.batches_test import ROWS, prepare, write
 from tests.tables.conftest import Target
+from tests.tables.maintenance_test import maintain
 
 from ottla.tables.batches import delta_files
 from ottla.tables.batches.batch_table import BatchMaking, commit_batch_files, conform_table
@@ -85,6 +86,10 @@ def test_a_new_table_is_partitioned_by_the_time(
     table = prepare(target, wider.schema, making)
     commit_batch_files(table, "q", 1, write(table, 1, rows=wider))
     assert files_of(target, making.partition_by or "") == {value: sorted(some * 2) for value, some in parts.items()}
+    maintain(target)
+    assert files_of(target, making.partition_by or "") == {value: sorted(some * 2) for value, some in parts.items()}
+    assert len(target.read_arrow()) == 8
+    assert table.last_batch("q") == 1
     for other in (BatchMaking("none"), BatchMaking("hour" if making is DAY else "day")):
         with pytest.raises(TableError, match=f"is partitioned by {making.partition_by}, not by {other.partition_by}"):
             prepare(target, TIMES.schema, other)
