@@ -28,6 +28,7 @@ from ottla.tables.batches.upserts import conform_changes
 from ottla.tables.errors import ColumnConflictError, TableError
 
 pytestmark = pytest.mark.slow
+KINDS = pytest.mark.parametrize("kind", ["iceberg", "delta"])
 DAY, HOUR = BatchMaking("day"), BatchMaking("hour")
 TIMES = pa.table(
     {
@@ -95,7 +96,7 @@ def test_a_new_table_is_partitioned_by_the_time(
             prepare(target, TIMES.schema, other)
 
 
-@pytest.mark.parametrize("kind", ["iceberg", "delta"])
+@KINDS
 def test_times_that_the_rows_lack_are_refused(make_target: Any, kind: str) -> None:
     target = make_target(kind)
     for rows in (ROWS, ROWS.rename_columns(["n", "timestamp"])):
@@ -121,7 +122,22 @@ def test_an_iceberg_table_keeps_its_own_partitions(make_target: Any) -> None:
     assert table.refresh().scan("day = 'a'").to_arrow()["n"].to_pylist() == [1, 3]
     long = pa.table({"n": pa.array([7, 8], pa.int32()), "day": ["x" * 200, None]})
     commit_batch_files(batches, "q", 1, write(batches, 1, rows=long))
-    assert files_of(target, "day") == {"a": [1, 3], "b": [2], "x" * 200: [7], None: [8]}
+    commit_batch_files(batches, "q", 2, write(batches, 2, rows=long.select(["n"])))
+    assert files_of(target, "day") == {"a": [1, 3], "b": [2], "x" * 200: [7], None: [7, 8, 8]}
+
+
+@KINDS
+def test_columns_may_have_any_names(make_target: Any, kind: str) -> None:
+    target = make_target(kind)
+    rows = pa.table({"n": [1, 2], "a b": ["x", "y"], "x.y": [{"1 z": 1}, None], "é": [1, 2]})
+    table = prepare(target, rows.schema)
+    commit_batch_files(table, "q", 0, write(table, 0, rows=rows))
+    if kind == "iceberg":
+        with iceberg_table(target).update_spec() as update:
+            update.add_field("a b", IdentityTransform(), "by name")
+    table = prepare(target, rows.schema)
+    commit_batch_files(table, "q", 1, write(table, 1, rows=rows))
+    assert target.read_arrow().sort_by("n").to_pylist() == [row for row in rows.to_pylist() for _ in range(2)]
 
 
 def test_an_iceberg_table_is_partitioned_by_a_hash(make_target: Any) -> None:
@@ -131,8 +147,11 @@ def test_an_iceberg_table_is_partitioned_by_a_hash(make_target: Any) -> None:
     table = catalog.create_table(target.location, ROWS.schema)
     batches = prepare(target)
     old = write(batches, 0)
+    with table.update_schema() as change:
+        change.add_column("later", LongType())
     with table.update_spec() as update:
         update.add_field("n", BucketTransform(4), "bucket")
+        update.add_field("later", IdentityTransform(), "later_too")
     # Rows of files that were written before are divided when they are added.
     commit_batch_files(batches, "q", 0, old)
     batches = prepare(target)

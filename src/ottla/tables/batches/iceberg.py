@@ -18,9 +18,10 @@ from pyiceberg.exceptions import (
     CommitStateUnknownException,
     NoSuchTableError,
 )
-from pyiceberg.io.pyarrow import _dataframe_to_data_files, _determine_partitions, parquet_file_to_data_file
+from pyiceberg.io.pyarrow import _dataframe_to_data_files, _determine_partitions, parquet_files_to_data_files
 from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import UnknownTransform
 
@@ -70,6 +71,7 @@ class IcebergBatches:
             if self._making.upsert:
                 paths = [self._write_changes(rows)]
             else:
+                rows = _with_partition_columns(rows, self._table.spec(), self._table.schema())
                 made = _dataframe_to_data_files(self._table.metadata, rows, self._table.io)
                 paths = [each.file_path for each in made]
         return [each.removeprefix(f"{self._table.location()}/") for each in paths]
@@ -139,28 +141,28 @@ class IcebergBatches:
 
     def _describe_file(self, path: str) -> list[DataFile]:
         """A file as a manifest has it, with the least and greatest values of its columns."""
-        table, spec = self._table, self._table.spec()
+        io, spec, schema = self._table.io, self._table.spec(), sanitize_column_names(self._table.schema())
+        # The columns have other names in files, where a name is none of Avro's.
+        metadata = self._table.metadata.model_copy(update={"schemas": [schema]})
         if spec.is_unpartitioned():
-            return [parquet_file_to_data_file(table.io, table.metadata, path)]
-        partitions = list(_determine_partitions(spec, table.schema(), self._read_rows(path, self._partition_columns)))
+            return list(parquet_files_to_data_files(io, metadata, iter([path])))
+        found = self._read_rows(path, _columns_of_partitions(spec, schema))
+        partitions = list(_determine_partitions(spec, schema, _with_partition_columns(found, spec, schema)))
         # The table was partitioned otherwise after the rows were written.
         if len(partitions) != 1:
-            return list(_dataframe_to_data_files(table.metadata, self._read_rows(path), table.io))
+            rows = _with_partition_columns(self._read_rows(path), spec, schema)
+            return list(_dataframe_to_data_files(metadata, rows, io))
         # pyiceberg reads the partition from the bounds of columns: a hash is not in them, nor a long text.
-        whole = {"partition_specs": [PartitionSpec(spec_id=spec.spec_id)]}
-        made = parquet_file_to_data_file(table.io, table.metadata.model_copy(update=whole), path)
+        whole = metadata.model_copy(update={"partition_specs": [PartitionSpec(spec_id=spec.spec_id)]})
+        (made,) = parquet_files_to_data_files(io, whole, iter([path]))
         made[_PARTITION] = partitions[0].partition_key.partition
         return [made]
 
-    @property
-    def _partition_columns(self) -> list[str]:
-        schema = self._table.schema()
-        names = [schema.find_column_name(each.source_id) or "" for each in self._table.spec().fields]
-        return list(dict.fromkeys(schema.find_field(name.partition(".")[0]).name for name in names))
-
     def _read_rows(self, path: str, columns: Sequence[str] | None = None) -> pa.Table:
-        with self._table.io.new_input(path).open() as file:
-            return pq.read_table(file, columns=columns)
+        """The rows of a file, without columns that it lacks."""
+        with self._table.io.new_input(path).open() as opened:
+            file = pq.ParquetFile(opened)
+            return file.read(None if columns is None else [each for each in columns if each in file.schema_arrow.names])
 
 
 def prepare_iceberg(
@@ -189,6 +191,21 @@ def prepare_iceberg(
         if merged != standard_schema(table.schema().as_arrow()):
             with table.update_schema() as update:
                 update.union_by_name(merged)
+
+
+def _columns_of_partitions(spec: PartitionSpec, schema: Schema) -> list[str]:
+    """The columns, nested ones as a whole, that the partitions are made of; in the order of the table."""
+    names = {(schema.find_column_name(each.source_id) or "").partition(".")[0] for each in spec.fields}
+    return [each.name for each in schema.fields if each.name in names]
+
+
+def _with_partition_columns(rows: pa.Table, spec: PartitionSpec, schema: Schema) -> pa.Table:
+    """The rows with nulls in the columns of partitions that they lack."""
+    types = schema.as_arrow()
+    for name in _columns_of_partitions(spec, schema):
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, pa.nulls(len(rows), types.field(name).type))
+    return rows
 
 
 def _load_table(catalog: Catalog, identifier: str, name: str) -> Table:
