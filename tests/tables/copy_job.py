@@ -31,7 +31,7 @@ from ottla.schemas.avro import AvroSchema
 from ottla.schemas.columns.avro import AvroColumns
 
 STEPS = {
-    "append_rows", "read_offsets", "commit_table", "_create_table", "write_deltalake", "_write_whole",
+    "append_rows", "read_offsets", "commit_table", "create_iceberg", "create_delta", "write_deltalake", "_write_whole",
     "write_table", "sync_path", "append", "_commit_gathered", "write_letters",
     "commit_transaction", "note_commit", "_merge_rows", "_add_columns", "_write_rows", "_write_columns", "execute",
     "init_transactions", "send_offsets_to_transaction",
