@@ -6,11 +6,11 @@ Zone: real.
 from __future__ import annotations
 
 import pytest
+from tests.messagesets import message
 
 from ottla.record.batch import Record, encode_batch
 from ottla.sim.disks.durable_offsets import durable_offsets
 from ottla.types import uuid_to_text
-from tests.messagesets import message
 
 ID = bytes(range(16))
 LOG = f"t-0@{uuid_to_text(ID)}"
