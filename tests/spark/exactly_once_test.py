@@ -24,7 +24,7 @@ from ottla.spark.sink.exactly_once import (
     parse_marker,
 )
 from ottla.spark.sink.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
-from ottla.spark.source.source_positions import TaskPosition
+from ottla.spark.source.source_positions import Place, TaskPosition
 from ottla.spark.tasks import KEPT_NOTES, Task, add_note, hold_notes, notes_directory, read_notes, write_note
 from ottla.types import TopicPartition
 
@@ -188,6 +188,7 @@ def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
 def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
     """As with coalesce."""
     read = [TaskPosition("c", "readers of \u00fc", TopicPartition("t", number), 10 + number) for number in range(3)]
+    read[2] = read[2]._replace(place=Place("scan", 2, 3))
     add_note(tmp_path, 5 + 4096, TaskPosition("c", "g", TopicPartition("earlier", 0), 1))
     for one in read:
         add_note(tmp_path, 5, one)

@@ -16,7 +16,9 @@ Spark's own source can continue the checkpoint.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -60,6 +62,13 @@ class End(NamedTuple):
     split: Split = Split()
     ids: Mapping[str, str] = MappingProxyType({})
     """Topic ids in hex."""
+
+
+def scan_name(ranges: Iterable[Range], earlier: int) -> str:
+    """The name of one scan of a batch: a hash of its ranges, and of how many scans of the same source come before it in
+    the plan."""
+    text = json.dumps([earlier, [(*one.tp, one.start, one.end) for one in ranges]])
+    return sha256(text.encode()).hexdigest()[:12]
 
 
 def is_initial(offset: Mapping[str, Any]) -> bool:

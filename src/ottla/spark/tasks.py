@@ -18,7 +18,7 @@ from pyspark import SparkFiles, TaskContext
 
 from ottla.spark.errors import NoBatch
 from ottla.spark.sink.exactly_once import BATCH, QUERY, RunningBatch
-from ottla.spark.source.source_positions import TaskPosition
+from ottla.spark.source.source_positions import Place, TaskPosition
 from ottla.types import TopicPartition
 
 KEPT_NOTES: Final = 4096
@@ -87,7 +87,7 @@ def add_note(notes: Path, task: int, read: TaskPosition) -> None:
     them (`hold_notes`)."""
     notes.mkdir(exist_ok=True)
     with _notes_file(notes, task).open("a") as file:
-        file.write(json.dumps([read.cluster, read.group, *read.tp, read.offset]) + "\n")
+        file.write(json.dumps([read.cluster, read.group, *read.tp, read.offset, read.place]) + "\n")
     if next(_left) % _SWEEP_EVERY == 0:
         _sweep_notes(notes, task - KEPT_NOTES)
 
@@ -131,8 +131,9 @@ def read_notes(notes: Path, task: int) -> list[TaskPosition]:
         return []
     found = []
     for line in lines:
-        cluster, group, topic, partition, offset = json.loads(line)
-        found.append(TaskPosition(cluster, group, TopicPartition(topic, partition), offset))
+        cluster, group, topic, partition, offset, place = json.loads(line)
+        read = TaskPosition(cluster, group, TopicPartition(topic, partition), offset)
+        found.append(read if place is None else read._replace(place=Place(*place)))
     return found
 
 

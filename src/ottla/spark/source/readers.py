@@ -29,6 +29,7 @@ from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import End, Offsets, Range, Split
 from ottla.spark.option_values import LATEST
 from ottla.spark.options import SourceOptions
+from ottla.spark.source.source_positions import Place
 
 _LOG = logging.getLogger(__name__)
 
@@ -36,11 +37,12 @@ _LOG = logging.getLogger(__name__)
 class Part(InputPartition):  # type: ignore[misc]  # pyspark's classes are not typed
     """The input of one task."""
 
-    def __init__(self, wanted: Range, group: str | None = None) -> None:
+    def __init__(self, wanted: Range, group: str | None = None, place: Place | None = None) -> None:
         super().__init__(wanted)
         self.range = wanted
         self.group = group
         """The group of the query, if no other task of the batch reads this partition."""
+        self.place = place
 
 
 class _Reader:
@@ -55,7 +57,7 @@ class _Reader:
             return iter(())
         from ottla.spark.source.reading import read_range  # noqa: PLC0415 - not needed to plan a query
 
-        return read_range(self._options, partition.range, partition.group)
+        return read_range(self._options, partition.range, partition.group, partition.place)
 
     def _split_of_options(self) -> Split:
         return Split(self._options.min_partitions, self._options.max_records_per_partition)
@@ -79,7 +81,9 @@ class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
                 raise BadOption("endingOffsets", f"names offset {end[tp]} of {tp}, which ends at {latest[tp]}")
         ranges = [Range(tp, start[tp], min(end[tp], due[tp])) for tp in there]
         wanted = [one for one in ranges if one.size > 0]
-        return [Part(one) for one in offsets.split_ranges(wanted, self._split_of_options())]
+        parts = offsets.split_ranges(wanted, self._split_of_options())
+        name = offsets.scan_name(parts, 0)
+        return [Part(one, None, Place(name, index, len(parts))) for index, one in enumerate(parts)]
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -97,6 +101,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._warned = ""
         self._scanned: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
         """The batch whose tasks were planned last, by its offsets."""
+        self._earlier_scans = 0
+        """How often the tasks of that batch had been planned before: for other places of the query's plan."""
+        self._has_released = False
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """A constant, because Spark calls it again on every replay of the first batch (see `ottla.spark.offsets`)."""
@@ -185,23 +192,28 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         named = explicit if explicit and min(explicit.values()) >= 0 else None
         whole = offsets.ranges_of(start, end, named)
         group, parts = self._options.commit_group, offsets.split_ranges(whole, offsets.read_end(end).split)
+        self._earlier_scans = self._earlier_scans + 1 if self._scanned == (start, end) else 0
+        self._scanned = (start, end)
         if group is not None and (whole_parts := [one for one in parts if one in whole]):
-            self._count_scan(start, end, whole_parts)
-        return [Part(one, group if one in whole else None) for one in parts]
+            self._hold_group(whole_parts)
+        name = offsets.scan_name(parts, self._earlier_scans)
+        return [
+            Part(one, group if one in whole else None, Place(name, index, len(parts)))
+            for index, one in enumerate(parts)
+        ]
 
-    def _count_scan(self, start: Mapping[str, Any], end: Mapping[str, Any], parts: Sequence[Range]) -> None:
-        """Notice that the plan of the query reads a batch more than once, and hold the group back then.
+    def _hold_group(self, parts: Sequence[Range]) -> None:
+        """Hold the group back if the plan of the query reads a batch more than once.
 
-        Spark plans all reads of a query before its first task begins, and calls `list_partitions` for each place in
-        which
+        Spark plans all reads of a query before its first task begins, and calls `partitions` for each place in which
         the plan reads this source: in a union twice. Raises SharedGroup when the group cannot be held back.
         """
         # 1. The same batch again: several tasks will read it, so that none of them may move the group.
         # 2. The first batch of this process: undo a mark from before a restart, after which the plan may be another.
         # 3. Otherwise there is nothing to do: marks of this query only matter for the offsets of their batch.
         lookup, ends = self._open_lookup(), {one.tp: one.end for one in parts}
-        again, is_first = self._scanned == (start, end), self._scanned is None
-        self._scanned = (start, end)
+        again, is_first = self._earlier_scans > 0, not self._has_released
+        self._has_released = True
         if lookup.group is None or not (again or is_first):
             return
         try:

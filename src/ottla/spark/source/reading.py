@@ -30,7 +30,7 @@ from ottla.spark.errors import DataLoss
 from ottla.spark.offsets import Range
 from ottla.spark.option_values import EARLIEST
 from ottla.spark.options import SourceOptions
-from ottla.spark.source.source_positions import TaskPosition
+from ottla.spark.source.source_positions import Place, TaskPosition
 from ottla.spark.tasks import write_note
 
 ARROW_SCHEMA: Final = pa.schema(
@@ -55,18 +55,20 @@ _LAST_MS: Final = (2**63 - 1) // 1000
 """The largest timestamp in Spark's microseconds (the year 294247); later ones are shown as this one."""
 
 
-def read_range(options: SourceOptions, wanted: Range, group: str | None = None) -> Iterator[pa.RecordBatch]:
+def read_range(
+    options: SourceOptions, wanted: Range, group: str | None = None, place: Place | None = None
+) -> Iterator[pa.RecordBatch]:
     """All visible records of a range, in offset order.
 
     Leaves a note for the writer of the same task, which means that there is no shuffle in between (`tasks`). group: of
-    the query, if its batch reads no other range of this partition.
+    the query, if its batch reads no other range of this partition. place: of the task in the query's plan.
     Raises DataLoss when the log begins after the range's start, or no record comes for `kafkaConsumer.pollTimeoutMs`
     (with failOnDataLoss=false it continues with the records that exist), and the client's errors.
     """
     with cached_connections(options.client) as links:
         # The metadata of cached connections may be old: the topic may have been created again since.
         view = links.cluster.refresh([wanted.tp.topic])
-        write_note(_note_of(view, wanted, group))
+        write_note(_note_of(view, wanted, group)._replace(place=place))
         fetcher = Fetcher(links.cluster, {wanted.tp: wanted.start}, until={wanted.tp: wanted.end})
         for fetched in _fetch_range(fetcher, links.cluster, options, wanted):
             yield from _decode_rows(fetched, options, wanted)

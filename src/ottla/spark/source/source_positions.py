@@ -32,6 +32,17 @@ Positions = dict[str, dict[TopicPartition, int]]
 """The next offset of each partition, by group."""
 
 
+class Place(NamedTuple):
+    """Where a task's input is in the query's plan: it is one of the inputs of one scan, which follow each other."""
+
+    scan: str
+    """Identifies a scan by what it reads (`scan_name`), in every run of a batch."""
+    number: int
+    """Of the input among those of the scan."""
+    inputs: int
+    """How many the scan has."""
+
+
 class TaskPosition(NamedTuple):
     """The note of a task's reader about one partition of the source."""
 
@@ -42,6 +53,8 @@ class TaskPosition(NamedTuple):
     tp: TopicPartition
     offset: int
     """The end of this batch."""
+    place: Place | None = None
+    """None: the planner did not record it."""
 
 
 class Sources:
