@@ -19,9 +19,10 @@ from ottla.spark.sink.whole_batches import BatchCalls
 from ottla.spark.source.source_positions import Positions
 
 At = Callable[[str, TaskBatch], None]
-"""Called at each point with its name: start, begun (the id is taken), mid (some rows are written), prepared (all is in
-the transaction), before and after the end of the transaction by the task itself; for a whole batch of several tasks
-decided (the transaction of partition 0 is committed) and half (one of the others is, too)."""
+"""Called at each point with its name: start, fence (the id is about to be taken), begun (it is taken), mid (some rows
+are written), prepared (all is in the transaction), before and after the end of the transaction by the task itself; for
+a whole batch of several tasks decided (the transaction of partition 0 is committed) and half (one of the others is,
+too)."""
 
 
 class PointedAttempt(TransactionalWrite):
@@ -34,6 +35,10 @@ class PointedAttempt(TransactionalWrite):
         done = super().take_over()
         self.at("begun", self.turn)
         return done
+
+    def fence(self) -> None:
+        self.at("fence", self.turn)
+        super().fence()
 
     def write_rows(self, batch: pa.RecordBatch) -> None:
         super().write_rows(batch)

@@ -6,6 +6,7 @@ A run stops at a place that the test chooses. Its tasks and driver are then dead
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import threading
 from collections import Counter
@@ -24,8 +25,10 @@ from ottla.client.errors import ClientError, values_of
 from ottla.client.settings import ClientConfig
 from ottla.spark.errors import ChangedUnit, ExpiredTransaction, Fenced, StaleDriver, UnstableRows
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
+from ottla.spark.sink.batch_decision import parts_base
 from ottla.spark.sink.exactly_once import ADAPTIVE, ADAPTIVE_STREAMS, BATCH, QUERY, TaskBatch
-from ottla.spark.sink.sink_options import sink_options
+from ottla.spark.sink.sink_options import DEFAULT_SINK, PREFIX, sink_options
+from ottla.spark.sink.whole_batches import BatchCalls
 from ottla.spark.sink.writers import BatchWriter, StreamWriter, Written
 from ottla.spark.sink.writing import write_batches
 from ottla.spark.source.readers import Part
@@ -72,11 +75,11 @@ class Place(NamedTuple):
 
     name: str
     tasks: tuple[str, ...] = ()
-    """How far each task comes, of those that begin: begun (the id is taken), prepared (all is in the transaction), or
-    ended."""
+    """How far each task comes, of those that begin: fence (the id is about to be taken), begun (it is taken), prepared
+    (all is in the transaction), or ended."""
     driver: str = ""
-    """How far the driver comes: all (every task has ended), committed (its own commit is through), or logged (Spark has
-    noted that the batch is finished)."""
+    """How far the driver comes: all (every task has ended), decided or half (points of `PointedCalls`; to the end where
+    there is none), committed (its own commit is through), or logged (Spark has noted that the batch is finished)."""
 
 
 class Died(BaseException):
@@ -133,6 +136,23 @@ def _mixed(moved: int) -> Callable[[list[list[Part]]], list[Rows]]:
     return spread
 
 
+def _beside(before: int, after: int) -> Callable[[list[list[Part]]], list[Rows]]:
+    """Rows that their tasks have read, and rows of a shuffle: in so many tasks before and after those."""
+
+    def spread(scans: list[list[Part]]) -> list[Rows]:
+        places, tasks = len(scans) + 1, before + after
+        own = [
+            Rows([part], [row for row in rows_of(part) if row[1] % places == place])
+            for place, parts in enumerate(scans)
+            for part in parts
+        ]
+        rest = [row for part in scans[0] for row in rows_of(part) if row[1] % places == len(scans)]
+        moved = [Rows([], rest[task::tasks]) for task in range(tasks)]
+        return [*moved[:before], *own, *moved[before:]]
+
+    return spread
+
+
 SPREADS: Mapping[str, Callable[[list[list[Part]]], list[Rows]]] = {
     "read": _read,
     "coalesced": _coalesced,
@@ -142,6 +162,9 @@ SPREADS: Mapping[str, Callable[[list[list[Part]]], list[Rows]]] = {
     "union": _union,
     "mixed": _mixed(0),
     "mixed, own rows first": _mixed(1),
+    **{f"{number} moved first": _beside(number, 0) for number in (1, 2, 3, 4)},
+    **{f"{number} moved last": _beside(0, number) for number in (1, 2, 3, 4)},
+    **{f"{number} moved before a union": _beside(number, 0) for number in (1, 2, 3, 4)},
 }
 
 
@@ -163,12 +186,14 @@ class Sleeper:
         assert self._reached.wait(WAKE_S)
         assert not self._errors, self._errors
 
-    def wake(self) -> None:
+    def wake(self) -> list[BaseException]:
+        """Let it continue to its end. Returns its error, if it had one."""
         self._woken.set()
         self._thread.join(WAKE_S)
         assert not self._thread.is_alive()
         for error in self._errors:
             assert isinstance(error, LATE), error
+        return self._errors
 
     def _run(self, work: Callable[[Callable[[], None]], None]) -> None:
         try:
@@ -228,7 +253,7 @@ class Query:
         self._add_partitions(version)
         with stream(self.topics, **self._source(version)) as reader:
             start, end = self._next(reader)
-            scans = [list(reader.partitions(start, end)) for _ in range(2 if version.spread == "union" else 1)]
+            scans = [list(reader.partitions(start, end)) for _ in range(1 + ("union" in version.spread))]
         writer, messages = self._writer(version), []
         tasks = SPREADS[version.spread](scans)
         for number, rows in enumerate(tasks):
@@ -241,14 +266,19 @@ class Query:
             if asleep:
                 self._sleepers.append(Sleeper(lambda sleep: (sleep(), self._commit(writer, messages, tasks))))
             return
+        if place is not None and place.driver in ("decided", "half"):
+            self._die_in_commit(writer, messages, place.driver)
+            return
         self._commit(writer, messages, tasks)
         if place is None or place.driver == "logged":
             self._pending, self._last, self.batch = None, end, self.batch + 1
 
-    def wake(self) -> None:
-        """Let all sleeping tasks and drivers continue to their end."""
+    def wake(self) -> list[BaseException]:
+        """Let all sleeping tasks and drivers continue to their end. Returns their errors."""
+        errors = list[BaseException]()
         while self._sleepers:
-            self._sleepers.pop().wake()
+            errors += self._sleepers.pop().wake()
+        return errors
 
     def counts(self) -> tuple[list[str], list[str]]:
         """Missing rows and duplicate rows of all planned batches."""
@@ -257,6 +287,14 @@ class Query:
             value.decode().partition(":")[2] for sink in self._sinks.values() for value in self.topics.values(sink)
         )
         return sorted((self._wanted - found).elements()), sorted((found - self._wanted).elements())
+
+    def open_parts(self) -> list[str]:
+        """The open transactions of whole batches and rests."""
+        links = ConnectionCache(ClientConfig(bootstrap_servers=self.topics.bootstrap))
+        try:
+            return [*BatchCalls(links, 60_000).list_open(parts_base(TaskBatch(PREFIX, self.id, DEFAULT_SINK, 0, 0)))]
+        finally:
+            links.close_connections()
 
     def _end_what_is_open(self) -> None:
         """Abort open transactions, as the coordinator does after their timeout: they hide later rows from readers."""
@@ -330,7 +368,7 @@ class Query:
         adaptive = str(version.adaptive).lower()
         settings = {QUERY: self.id, BATCH: str(self.batch), ADAPTIVE: adaptive, ADAPTIVE_STREAMS: adaptive}
         cluster = self.topics.cluster.view.cluster_id
-        known = [TaskPosition(cluster, part.group, part.range.tp, part.range.end) for part in rows.parts]
+        known = [TaskPosition(cluster, part.group, part.range.tp, part.range.end, part.place) for part in rows.parts]
         notes = known[:1] if version.late else known
         task, mine = Task(number, settings.get, lambda: notes), copy.copy(writer)
         mine.at = at
@@ -358,6 +396,15 @@ class Query:
             kinds = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
             columns[COLUMN] = pa.array(made, pa.struct(kinds))
         return pa.record_batch(columns)
+
+    def _die_in_commit(self, writer: Any, messages: Sequence[Any], stop: str) -> None:
+        def dies(point: str, _turn: TaskBatch) -> None:
+            if point == stop:
+                raise Died
+
+        writer.at = dies
+        with contextlib.suppress(Died):
+            writer.commit(messages, self.batch)
 
     def _commit(self, writer: Any, messages: Sequence[Any], tasks: Sequence[Rows]) -> None:
         writer.commit(messages, *([self.batch] if writer.streaming else []))

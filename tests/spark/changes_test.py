@@ -222,14 +222,6 @@ def test_a_claim_of_the_whole_batch_stays_when_a_task_that_began_by_partition_wa
     assert query.counts() == ([], [])
 
 
-def test_rows_of_others_are_refused_when_a_task_with_its_own_has_committed(topics: Any) -> None:
-    query = Query(topics)
-    with pytest.raises(UnstableRows, match="exactlyOnce=batch"):
-        query.run(MIXED._replace(spread="mixed, own rows first"))
-    query.run(READ)
-    assert query.counts() == ([], [])
-
-
 def test_a_task_that_reads_several_ranges_one_after_the_other_writes_a_whole_batch_when_it_runs_again(
     topics: Any,
 ) -> None:

@@ -25,6 +25,9 @@ class SinkSafeguards:
     """All attempts at a batch use the unit in which its first task committed."""
     parts_checked: bool = True
     """A batch is decided only while the transactions of all its tasks are open. Off: without a look at them."""
+    committed_checked: bool = True
+    """The rest of a batch is committed only if the rows that tasks have committed by partition are in none of its
+    parts."""
     parts_recorded: bool = True
     """The transactions of a batch are recorded with the decision. Off: only the driver that decides knows them."""
     lost_parts_reported: bool = True

@@ -29,6 +29,8 @@ from ottla.spark.sink.exactly_once import MOST_LISTS, Marker, TaskBatch
 _LONGEST: Final = 3_800
 """Characters of a list in one position; brokers limit its metadata to 4,096 bytes (offset.metadata.max.bytes)."""
 _SHOWN: Final = 20
+REST: Final = "-rest"
+"""Ends the sink's name in the identity of the rest of a batch (`mixed_batches`); names of sinks have no '-'."""
 
 
 class Part(NamedTuple):
@@ -153,8 +155,9 @@ def abort_parts(broker: BatchBroker, parts: Sequence[Part]) -> None:
 
 
 def parts_base(turn: TaskBatch) -> str:
-    """The beginning of the transactional ids of the parts of a query."""
-    return f"{turn.prefix}{turn.query}-{turn.sink}-part-"
+    """The beginning of the transactional ids of the parts of a query: those of whole batches and of rests, so that each
+    decision ends what an earlier batch has left open."""
+    return f"{turn.prefix}{turn.query}-{turn.sink.removesuffix(REST)}-part-"
 
 
 def list_name(turn: TaskBatch, number: int) -> str:

@@ -53,8 +53,8 @@ class ExactlyOnceOptions:
         TEXT,
         "auto",
         "The unit that is written as a whole or not at all: `partition` or `batch`; `off` is at least once. `auto` is "
-        "`partition` in streams whose tasks read the rows that they write, else `batch`; in `df.write` it is `batch` "
-        "with `jobId`, else `off`.",
+        "`partition` in streams whose tasks read the rows that they write, else `batch`, and may be both in a batch of "
+        "which only some tasks do; in `df.write` it is `batch` with `jobId`, else `off`.",
         ("auto", "partition", "batch", "off"),
     )
     prefix: str = option(

@@ -71,6 +71,8 @@ class TransactionalWrite:
         """The ranges that the rows were read from (`parts_of`), for the marker; None when they are not known."""
         self.claims: Sequence[Claims] = ()
         """The claims of the batch; none when it cannot be written in another way."""
+        self.fences_before_claims = False
+        """Where the unit may change while the task writes: an attempt that finds it changed fences this one."""
         self._links = links
         self._safeguards = safeguards
         self._demands_offsets = options.once.offsets == "true"
@@ -102,13 +104,18 @@ class TransactionalWrite:
 
         Raises StaleDriver, BadCheckpoint, ChangedUnit, Fenced and the client's errors.
         """
+        is_fenced_early = self.fences_before_claims and self._safeguards.fence_first
+        if is_fenced_early:
+            self.has_begun = True
+            self.fence()
         for claims in self.claims:
             if (whole := claims.check_claim()) is not None:
                 return whole
         self.has_begun = True
         # Fence first: an earlier attempt could otherwise commit between the reading and the fencing.
         if self._safeguards.fence_first:
-            self.fence()
+            if not is_fenced_early:
+                self.fence()
             return self.read_marker()
         done = self.read_marker()
         self.fence()

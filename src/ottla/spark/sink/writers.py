@@ -24,6 +24,7 @@ from ottla.spark.connection_cache import cached_connections
 from ottla.spark.errors import ChangedUnit, UnstableRows
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.batch_decision import Batch, abort_batch, abort_parts, commit_batch, parts_base
+from ottla.spark.sink.claimed_scans import ReadTask, Scan, is_registered, scan_of
 from ottla.spark.sink.exactly_once import (
     RUN,
     Marker,
@@ -33,15 +34,16 @@ from ottla.spark.sink.exactly_once import (
     is_adaptive_off,
     parts_of,
 )
+from ottla.spark.sink.mixed_batches import Tasks, batch_of, commit_rest, find_decided, is_rest, rest_of
 from ottla.spark.sink.output_owner import claim_output
 from ottla.spark.sink.part_ids import take_part_id
 from ottla.spark.sink.scope_choice import Choice, choose_scope, refuse_late_ranges
 from ottla.spark.sink.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
-from ottla.spark.sink.task_claims import Claims, claims_of
+from ottla.spark.sink.task_claims import BATCH, Claims, claims_of
 from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_task_batch
 from ottla.spark.sink.whole_batches import BatchCalls, TaskResult, merge_sources
 from ottla.spark.sink.writing import write_batches
-from ottla.spark.source.source_positions import Positions, Sources
+from ottla.spark.source.source_positions import Place, Positions, Sources
 from ottla.spark.tasks import Task, this_task
 from ottla.types import TopicPartition
 
@@ -57,6 +59,8 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes a
         """Of a table, with other rows of the task; the decision about the batch names them."""
         self.table_bytes = 0
         """The size of the rows in these files, in memory."""
+        self.read: ReadTask | None = None
+        """The task, if it has read the rows that it wrote."""
 
 
 class _Writer:
@@ -107,10 +111,32 @@ class _Writer:
     def _write_transactional(
         self, links: ConnectionCache, task: Task, turn: TaskBatch, iterator: Iterator[pa.RecordBatch]
     ) -> Written:
-        scope, iterator = self._choose_scope(links, task, turn, iterator)
-        sources = Sources(self._options.once, scope, task.notes, lambda: _cluster_id(links))
-        whole = scope is Scope.BATCH
-        attempt = self._begin_attempt(links, task, turn, scope)
+        choice = self._choose_scope(links, task, turn, iterator)
+        done = None if choice.rest is None else self._find_committed(links, task, turn, choice)
+        written = self._write_choice(links, task, turn, choice) if done is None else done
+        written.read = _read_task(task)
+        return written
+
+    def _find_committed(self, links: ConnectionCache, task: Task, turn: TaskBatch, choice: Choice) -> Written | None:
+        """The result of a task whose rows are committed, of a batch whose rest is written as a whole."""
+        nothing = TaskResult(rest_of(turn), None, is_open=False, sources={})
+        if (marker := find_decided(links, turn, self._options.once.timeout_ms, self.safeguards)) is not None:
+            return Written(marker.rows, nothing)
+        own = _scan_of(task)
+        if own is None or not is_registered(choice.rest or (), own):
+            return None
+        attempt = self._make_attempt(links, turn)
+        # From now on no earlier attempt can commit by partition.
+        attempt.fence()
+        if (marker := attempt.read_marker()) is None:
+            return None
+        _check_same_parts(task, turn, marker, choice.rows)
+        return Written(marker.rows, nothing)
+
+    def _write_choice(self, links: ConnectionCache, task: Task, turn: TaskBatch, choice: Choice) -> Written:
+        sources = Sources(self._options.once, choice.scope, task.notes, lambda: _cluster_id(links))
+        whole = choice.scope is Scope.BATCH
+        attempt = self._begin_attempt(links, task, turn, choice)
 
         def found() -> Positions:
             if not whole:
@@ -136,9 +162,9 @@ class _Writer:
                 self._check_rows(task)
                 sources.known_positions()
 
-        rows = sources.watch_batches(iterator)
+        rows = sources.watch_batches(choice.rows)
         # Where tasks choose, that of partition 0 may be the one that decides about the parts of the others.
-        first = (whole or self._may_choose(task)) and not turn.partition
+        first = (whole or self._may_choose(task)) and not turn.partition and not attempt.is_part
         outcome = write_task_batch(attempt, rows, check, begin_without_rows=first, sources=found)
         if whole or (first and outcome is None):
             known = sources.known_positions() if self.streaming else {}
@@ -160,20 +186,25 @@ class _Writer:
             return Choice(self._scope, rows)
         return choose_scope(partial(self._make_claim, links, task, turn), rows, lambda: len(_read_ranges(task)))
 
-    def _begin_attempt(self, links: ConnectionCache, task: Task, turn: TaskBatch, scope: Scope) -> TransactionalWrite:
-        attempt = self._make_attempt(links, turn)
-        if scope is Scope.BATCH and turn.partition:
-            attempt.become_part(take_part_id(parts_base(turn), task.get(RUN), turn.batch))
+    def _begin_attempt(self, links: ConnectionCache, task: Task, turn: TaskBatch, choice: Choice) -> TransactionalWrite:
+        named = turn if choice.rest is None else rest_of(turn)
+        attempt = self._make_attempt(links, named)
+        if choice.rest is not None or (choice.scope is Scope.BATCH and turn.partition):
+            attempt.become_part(take_part_id(parts_base(named), task.get(RUN), turn.batch))
         if self.safeguards.one_unit:
-            attempt.claims = self._make_claims(links, task, turn, scope)
+            attempt.claims = self._make_claims(links, task, turn, choice.scope)
+            attempt.fences_before_claims = choice.scope is Scope.PARTITION and self._may_choose(task)
         return attempt
 
     def _make_claims(self, links: ConnectionCache, task: Task, turn: TaskBatch, scope: Scope) -> tuple[Claims, ...]:
         once = self._options.once
         kind = "stream" if self.streaming else "foreach" if once.job is None else "job"
         reads = not once.stable_rows and not is_adaptive_off(task.get, streaming=self.streaming)
-        may_replace = not self._may_choose(task)
-        return claims_of(links, turn, scope.value, once.timeout_ms, kind=kind, reads=reads, may_replace=may_replace)
+        may_choose = self._may_choose(task)
+        scan = _scan_of(task) if may_choose else None
+        return claims_of(
+            links, turn, scope.value, once.timeout_ms, kind=kind, reads=reads, may_replace=not may_choose, scan=scan
+        )
 
     def _make_claim(self, links: ConnectionCache, task: Task, turn: TaskBatch, scope: Scope) -> Claims:
         return self._make_claims(links, task, turn, scope)[0]
@@ -205,6 +236,9 @@ class _Writer:
         results = results_of(messages)
         if not results:
             return
+        if any(is_rest(one.turn) for one in results):
+            self._commit_rest(messages)
+            return
         first, parts = results[0], tuple(one.part for one in results[1:] if one.part is not None)
         if first.turn.partition:
             self._refuse_without_first(results)
@@ -221,6 +255,21 @@ class _Writer:
             files = tuple(file for one in messages if one is not None for file in one.files)
             batch = Batch(first.turn, rows, parts, files)
             commit_batch(calls, batch, first.part, is_open=first.is_open, safeguards=self.safeguards)
+
+    def _commit_rest(self, messages: Sequence[Written | None]) -> None:
+        """Commit what tasks have not committed by partition; runs on the driver."""
+        once, rest = self._options.once, [one for one in results_of(messages) if is_rest(one.turn)]
+        turn = batch_of(rest[0].turn)
+        tasks = Tasks(
+            turn,
+            [None if one is None else one.read for one in messages],
+            sum(one.rows for one in messages if one is not None and one.result is not None),
+            tuple(one.part for one in rest if one.part is not None),
+        )
+        with cached_connections(self._options.client) as links:
+            claims = claims_of(links, turn, BATCH, once.timeout_ms, kind="stream", reads=True, may_replace=False)[0]
+            calls = self._make_calls(links, rest_of(turn._replace(partition=0)), merge_sources(rest))
+            commit_rest(links, calls, claims, tasks, once.timeout_ms, self.safeguards)
 
     def _refuse_without_first(self, results: Sequence[TaskResult]) -> None:
         """Partition 0 was written by itself: no transaction of another task can be part of a whole batch.
@@ -240,13 +289,17 @@ class _Writer:
     def _abort_batch(self, messages: Sequence[Written | None]) -> None:
         """Abort the transactions of a batch that is written as a whole, unless it may be committed."""
         results = results_of(messages)
-        parts = [one.part for one in results if one.part is not None and one.turn.partition]
-        first = next((one.part for one in results if one.part is not None and not one.turn.partition), None)
+        rest = [one for one in results if is_rest(one.turn)]
+        parts = [one.part for one in rest or results if one.part is not None and (rest or one.turn.partition)]
+        first = next((one.part for one in results if one.part is not None and not (rest or one.turn.partition)), None)
         if first is None and not parts:
             return
         with cached_connections(self._options.client) as links:
             calls = BatchCalls(links, self._options.once.timeout_ms)
-            abort_batch(calls, results[0].turn._replace(partition=0), first, parts)
+            turn = (rest or results)[0].turn._replace(partition=0)
+            # Only the driver that has failed had the transaction that decides about a rest.
+            if not rest or calls.is_undecided(turn):
+                abort_batch(calls, turn, first, parts)
 
 
 def _whole_batch_result(attempt: TransactionalWrite, outcome: Marker | Prepared | None, sources: Positions) -> Written:
@@ -267,6 +320,21 @@ def results_of(messages: Sequence[Written | None]) -> list[TaskResult]:
 def _read_ranges(task: Task) -> set[tuple[TopicPartition, int]]:
     """The ranges that the task has read, from its notes."""
     return {(one.tp, one.offset) for one in task.notes()}
+
+
+def _place_of(task: Task) -> Place | None:
+    """Where the task's input is in the plan, if it has one input."""
+    places = {one.place for one in task.notes()}
+    return next(iter(places)) if len(places) == len(_read_ranges(task)) == 1 else None
+
+
+def _scan_of(task: Task) -> Scan | None:
+    return None if (place := _place_of(task)) is None else scan_of(place, task.partition, task.get(RUN))
+
+
+def _read_task(task: Task) -> ReadTask | None:
+    place = _place_of(task)
+    return None if place is None else ReadTask(place.scan, task.partition - place.number, place.number)
 
 
 def _read_parts(task: Task) -> str | None:

@@ -1,0 +1,138 @@
+"""Batches that are claimed by partition when a task with rows of others begins: what is not committed then, the rest,
+is written as a whole.
+
+Zone: real. A task that reads its rows may have committed them, and a task with rows of others cannot: Spark may put
+those into other partitions when it runs the batch again. So the claim of the batch changes once, from then on no task
+commits by itself, and the driver commits the rest like a whole batch, under names of its own.
+
+1. A task that commits by partition registers its scan in the claim first. It takes its transactional id before it reads
+   the claim. So when a task of the rest has taken the id and finds no marker, no other attempt can commit under it.
+2. Each task whose scan is registered either finds its rows committed, or writes a part of the rest.
+3. Before its decision the driver looks at the ids of the registered tasks that this run does not have, and takes them.
+   A marker there has rows that tasks of this run may have written again: the plan is another, and nothing is committed.
+4. The decision is about all rows of the batch. A later run finds it, ends the parts and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ottla.client.batch_transaction import BatchTransaction, ConnectionCache
+from ottla.client.stable_positions import present_positions, stable_positions
+from ottla.spark.errors import StaleDriver, UnstableRows
+from ottla.spark.safeguards import ALL_ON, SinkSafeguards
+from ottla.spark.sink.batch_decision import REST, Batch, Part, abort_parts, commit_batch
+from ottla.spark.sink.claimed_scans import ReadTask, Scan, are_ambiguous
+from ottla.spark.sink.exactly_once import MARKER, Marker, TaskBatch, already_written, parse_marker
+from ottla.spark.sink.task_claims import Claims
+from ottla.spark.sink.whole_batches import BatchCalls, finish_decided
+
+
+def rest_of(turn: TaskBatch) -> TaskBatch:
+    """The identity of a task's part of the rest: the rest has names as if it were written by another sink."""
+    return turn._replace(sink=turn.sink + REST)
+
+
+def batch_of(rest: TaskBatch) -> TaskBatch:
+    """Inverse of `rest_of`."""
+    return rest._replace(sink=rest.sink.removesuffix(REST))
+
+
+def is_rest(turn: TaskBatch) -> bool:
+    """Whether a task wrote a part of the rest of a batch."""
+    return turn.sink.endswith(REST)
+
+
+def find_decided(
+    links: ConnectionCache, turn: TaskBatch, timeout_ms: int, safeguards: SinkSafeguards = ALL_ON
+) -> Marker | None:
+    """The marker of a batch whose rest is committed. That of partition 0 also ends what its driver has left open.
+
+    Raises StaleDriver, IncompleteBatch, BadCheckpoint and the client's errors.
+    """
+    rest = rest_of(turn._replace(partition=0))
+    # Other tasks do not wait for a commit of this moment: the driver finds it.
+    groups, read = links.coordinators.groups, present_positions if turn.partition else stable_positions
+    marker = parse_marker(read(groups, rest.name, [MARKER]).get(MARKER), rest.name)
+    if marker is None or not already_written(rest, marker):
+        return None
+    if not turn.partition:
+        finish_decided(links, rest, marker, timeout_ms, safeguards)
+    return marker
+
+
+class Tasks(NamedTuple):
+    """The tasks of the run that ends a batch, as the driver knows them."""
+
+    batch: TaskBatch
+    """The batch, in any of its tasks."""
+    read: Sequence[ReadTask | None]
+    """By partition; None: the task has rows of others, or none."""
+    rows: int
+    """Of the parts."""
+    parts: tuple[Part, ...]
+
+
+def commit_rest(
+    links: ConnectionCache,
+    calls: BatchCalls,
+    claims: Claims,
+    tasks: Tasks,
+    timeout_ms: int,
+    safeguards: SinkSafeguards = ALL_ON,
+) -> None:
+    """Commit the rest of a batch. claims: those of the batch.
+
+    Raises UnstableRows and StaleDriver before anything is committed, what `commit_batch` raises, and the client's
+    errors.
+    """
+    rest = rest_of(tasks.batch._replace(partition=0))
+    transaction, marker = _take_id(links, rest, timeout_ms)
+    if marker is not None:
+        # An earlier run has committed the batch: the rows of this one are not needed.
+        finish_decided(links, rest, marker, timeout_ms, safeguards)
+        abort_parts(calls, tasks.parts)
+        return
+    if not tasks.parts:
+        return
+    try:
+        if safeguards.committed_checked:
+            _check_committed(links, tasks.batch, claims.read_scans(), tasks.read, timeout_ms)
+    except (UnstableRows, StaleDriver):
+        abort_parts(calls, tasks.parts)
+        raise
+    decider = Part(0, *transaction.prepared_transaction())
+    commit_batch(calls, Batch(rest, tasks.rows, tasks.parts), decider, is_open=False, safeguards=safeguards)
+
+
+def _check_committed(
+    links: ConnectionCache, turn: TaskBatch, scans: Sequence[Scan], read: Sequence[ReadTask | None], timeout_ms: int
+) -> None:
+    """Check that all rows which tasks have committed by partition are those of tasks of this run."""
+    present = {task for task in read if task is not None}
+    if are_ambiguous(present, (partition for partition, task in enumerate(read) if task is None)):
+        raise UnstableRows(_changed_text(turn, "two places of the plan read the same records after a shuffle"))
+    for scan in scans:
+        for number, partition in enumerate(scan.tasks):
+            if ReadTask(scan.name, scan.first, number) in present:
+                continue
+            _, marker = _take_id(links, turn._replace(partition=partition), timeout_ms)
+            if marker is not None:
+                raise UnstableRows(_changed_text(turn, f"the rows of partition {partition} are in other tasks now"))
+
+
+def _take_id(links: ConnectionCache, turn: TaskBatch, timeout_ms: int) -> tuple[BatchTransaction, Marker | None]:
+    transaction = BatchTransaction(links, turn.name, timeout_ms)
+    transaction.fence_producer()
+    marker = parse_marker(transaction.committed_position(turn.name, MARKER), turn.name)
+    return transaction, marker if already_written(turn, marker) else None
+
+
+def _changed_text(turn: TaskBatch, why: str) -> str:
+    return (
+        f"batch {turn.batch} of {turn.query} is committed in part, by tasks that read the rows that they write, and "
+        f"{why}: rows would be written twice. Nothing was written. Start the query as it was, until this batch is "
+        "finished; or, if records may be written twice, finish it with exactlyOnce=off. Set exactlyOnce=batch to write "
+        "whole batches from the beginning"
+    )
