@@ -175,6 +175,23 @@ CASES: Final = (
         {"once": "batch", "shuffle": "value", "settings": partition_sizes(2_000)},
     ),
     Case(
+        "a union with files by auto: drivers are killed when one task has committed, and around the end of the rest",
+        (
+            *(Run((f"{place}=driver",)) for place in ("before@0", "after@0", "prepared@0.4", "decided@0")),
+            LAST,
+        ),
+        {"files": True},
+    ),
+    Case(
+        "a union with files by auto: an orphan commits after its driver, a driver sleeps before the end of the rest",
+        (
+            Run(("before@0.0=sleep6", "after@0.1=driver"), wait_s=9),
+            Run(("commit@0=sleep30",), beside=True),
+            LAST,
+        ),
+        {"files": True},
+    ),
+    Case(
         "whole batches of several tasks: executors killed in the middle and at the end",
         (Run(("mid@1=executor", "prepared@2=executor")),),
         {"once": "batch", "master": CLUSTER},

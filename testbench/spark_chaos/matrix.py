@@ -43,9 +43,10 @@ MOVING_PLANS: Final[dict[str, dict[str, Any]]] = {
     "a join with a table": {"shuffle": "join", "settings": partition_sizes(2_000)},
     "a union": {"once": "batch", "union": True},
     "a union with files": {"once": "batch", "files": True},
+    "a union with files by auto": {"files": True},
     "a cached frame in foreachBatch": {"once": "batch", "foreach": "cached"},
 }
-"""Rows may come to other tasks: the batch is written as a whole."""
+"""Rows may come to other tasks: the batch is written as a whole; by auto without those that tasks commit before."""
 
 _FAILURES: Final = (
     "start@0=raise", "begun@0=exit", "mid@1=raise", "prepared@1=exit",

@@ -99,7 +99,7 @@ def _writer(spark: Any, rows: Any, plan: Plan) -> Any:
     options |= {"transactionalIdPrefix": plan.prefix} if plan.prefix else {}
     options |= {"sink": plan.name} if plan.name else {}
     # Drivers sleep and start slowly here; the transactions of a decided batch must not expire meanwhile.
-    options |= {"kafka.transaction.timeout.ms": "600000"} if plan.once == "batch" else {}
+    options |= {"kafka.transaction.timeout.ms": "600000"} if plan.once == "batch" or plan.files else {}
     if plan.kept:
         return rows.writeStream.foreachBatch(_keeping(plan, options))
     options |= {"chaos": str(plan.strikes)} | ({"unsafe": plan.unsafe} if plan.unsafe else {})

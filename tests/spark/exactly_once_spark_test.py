@@ -194,6 +194,14 @@ def test_auto_writes_whole_batches_where_rows_move_and_other_plans_continue_them
     assert chaos.counts() == (0, 0)
 
 
+def test_auto_writes_the_rest_of_a_batch_when_only_some_tasks_read_their_rows(chaos: Chaos) -> None:
+    """A union of the topic with files: the task of the files begins when one of the topic has committed."""
+    assert chaos.run("prepared@0.2=raise", files=True)
+    assert chaos.committed(), "no task has committed by partition"
+    chaos.run_through(["decided@0=raise", "decided@1=raise"], files=True)
+    assert chaos.counts() == (0, 0)
+
+
 def test_rows_of_an_adaptive_shuffle_are_refused_before_a_row_is_written(chaos: Chaos) -> None:
     error = chaos.run(shuffle="value", once="partition")
     assert "UnstableRows" in error
