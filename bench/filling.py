@@ -22,6 +22,10 @@ class Filling:
         self.loads: list[float] = []
         self.options = options
 
+    def run(self) -> None:
+        """Measure the selected rows."""
+        raise NotImplementedError
+
     def wants(self, *keys: str) -> bool:
         """Whether one of these rows is selected."""
         return any(key in self.only for key in keys)

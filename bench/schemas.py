@@ -2,19 +2,17 @@
 """Measure the decoding of registered schemas in Spark: `from_avro` beside a Python UDF with fastavro and spark-avro's,
 `from_protobuf` beside a Python UDF with Protobuf's classes.
 
-    bench/schemas.py [--runs N] [--only KEY,KEY…] [--quick] [--out DIR]
+    bench/schemas.py [--runs N] [--only KEY,KEY… [--keep]] [--quick] [--out DIR]
 
 Exit code 1 when a row is over its limit. `--quick` is a short run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import random
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -30,11 +28,11 @@ from testbench.apache_kafka import packages
 from testbench.ottla_node import OttlaNode
 from testbench.registry import RegistryProcess
 
-from bench.filling import Filling, judge
-from bench.report import write
+from bench.filling import Filling
+from bench.program import Program, run_program
 from bench.rows import Row
 from bench.schema_work import COLUMNAR_INPUT
-from bench.spark import Spark, line
+from bench.spark import Spark
 from ottla.client.schemas.registry import RegisteredSchema, SchemaRegistry
 from ottla.schemas.protobuf.schema import ProtobufSchema
 
@@ -189,29 +187,13 @@ def profile_notes(rows: dict[str, Row]) -> list[str]:
     return [text]
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="starts of each Spark (default 3)")
-    parser.add_argument("--only", default="", help="keys of rows, separated by commas")
-    parser.add_argument("--quick", action="store_true", help="a short dose")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where SCHEMAS.md goes")
-    return parser.parse_args(arguments)
+PROGRAM = Program("schemas", __doc__, 3, "each Spark")
 
 
 def main(arguments: list[str]) -> int:
     """Run the bench."""
-    options = parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-", ignore_cleanup_errors=True) as name:
-        bench = Bench(table(), options, Path(name))
-        bench.run()
-    command = ("bench/schemas.py " + " ".join(arguments)).rstrip()
     head = HEAD.format(avro=packages.CONNECTOR, columnar=COLUMNAR_INPUT)
-    notes = profile_notes(bench.rows)
-    write(
-        bench.rows, bench.loads, options.runs, command, options.out, name="schemas", head=head, notes=notes, line=line
-    )
-    return judge(bench.rows, bench.only)
+    return run_program(PROGRAM, lambda *given: Bench(table(), *given), head, arguments, profile_notes)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,21 @@
 #!/usr/bin/env python3
 """Measure Spark over topics: Ottla's source and sink, Spark's own connector, and the retry service.
 
-    bench/spark.py [--runs N] [--only KEY,KEY…] [--quick] [--out DIR]
+    bench/spark.py [--runs N] [--only KEY,KEY… [--keep]] [--quick] [--out DIR]
 
 Exit code 1 when a row is over its limit. `--quick` is a short run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,9 +26,9 @@ import pyarrow as pa
 from testbench.apache_kafka import packages
 
 from bench import retry
-from bench.filling import Filling, judge
+from bench.filling import Filling
 from bench.peers import HOST, Peer, ottla
-from bench.report import number, write
+from bench.program import Program, run_program
 from bench.rows import Row
 from bench.spark_work import OWN
 from bench.work import make_topic
@@ -60,6 +58,7 @@ SCOPES = {"batch": "ottla", "partition": "partition"}
 RECORDS = 1_000_000
 PER_SECOND = 200
 LATENCY_S = 20
+WARM_S = 5
 TRANSACTIONS = 300
 WAITING = 1_000_000
 SOURCE, TICKS = "source", "ticks"
@@ -76,21 +75,13 @@ def table() -> dict[str, Row]:
         Row("transaction", "transaction of one task: take over, marker, 100 records, commit", "ms", 6, None),
         Row("latency-p50", "micro-batches, p50", "ms", 400, None),
         Row("latency-p99", "micro-batches, p99", "ms", 800, None),
-        Row("latency-p50-peer", "micro-batches, p50, beside the connector's", "ms", 1, CONNECTOR),
-        Row("latency-p99-peer", "micro-batches, p99, beside the connector's", "ms", 1, CONNECTOR),
+        Row("latency-p50-peer", "micro-batches, p50, beside the connector's", "ms", 1.2, CONNECTOR),
+        Row("latency-p99-peer", "micro-batches, p99, beside the connector's", "ms", 1.2, CONNECTOR),
+        Row("latency-cpu", "the same, of each micro-batch", "s of CPU", None, CONNECTOR),
         Row("retry-late", "retry service, 1 M wait: how late 2,000 a second come, p99", "ms", 250, None),
         Row("retry-memory", "retry service, 1 M wait: memory", "MiB", 400, None),
     ]
     return {row.key: row for row in rows}
-
-
-def line(row: Row) -> str:
-    """A row of the report."""
-    own, peer = row.figure("ottla"), row.figure(row.against) if row.against else None
-    limit = "–" if row.limit is None else f"≤ {row.limit:.3g}" + (" ×" if row.against else "")
-    ratio = row.measured if row.against else None
-    cells = [row.title, row.unit, number(own), number(peer), number(ratio), limit, f"**{row.verdict}**"]
-    return "| " + " | ".join(cells) + " |\n"
 
 
 class Spark:
@@ -197,8 +188,12 @@ class Bench(Filling):
     def _latency(self, spark: Spark, peer: Peer, name: str, target: str) -> None:
         make_topic(peer.port, target, 2)
         spark.ask("stream", TICKS, target)
-        took = latencies_ms(f"{HOST}:{peer.port}", target, max(5.0, LATENCY_S * self.scale))
+        marks = list[dict[str, float]]()
+        seconds = max(5.0, LATENCY_S * self.scale)
+        took = latencies_ms(f"{HOST}:{peer.port}", target, seconds, lambda: marks.append(spark.ask("mark")))
+        began, ended = marks[0], spark.ask("mark")
         spark.ask("idle")
+        self.add("latency-cpu", name, (ended["cpu_s"] - began["cpu_s"]) / max(1, ended["batches"] - began["batches"]))
         for key, part in (("latency-p50", 0.5), ("latency-p99", 0.99)):
             found = took[int(part * len(took))]
             self.add(f"{key}-peer", name, found)
@@ -236,8 +231,11 @@ def task_transaction_ms(bootstrap: str, times: int) -> float:
     return statistics.median(took)
 
 
-def latencies_ms(bootstrap: str, target: str, seconds: float) -> list[float]:
-    """Latencies from a producer of the source to a read_committed reader of `target`."""
+def latencies_ms(bootstrap: str, target: str, seconds: float, on_warm: Callable[[], object]) -> list[float]:
+    """Latencies from a producer of the source to a read_committed reader of `target`, sorted.
+
+    on_warm: called when the latencies begin to count.
+    """
     from confluent_kafka import Consumer, TopicPartition
     from confluent_kafka import Producer as Writer
 
@@ -258,38 +256,34 @@ def latencies_ms(bootstrap: str, target: str, seconds: float) -> list[float]:
 
     ticking = threading.Thread(target=write_ticks)
     ticking.start()
-    began, took = time.monotonic(), []
-    while time.monotonic() - began < seconds + 5:
-        for message in reader.consume(1000, 0.02):
-            now = time.time_ns()
-            if message.error() is None and time.monotonic() - began > 5:  # the first batches are slow for every peer
-                took.append((now - int(message.value())) / 1e6)
+    _read_latencies(reader, WARM_S)  # the first batches are slow for every peer
+    on_warm()
+    reader.consume(1000, 0.02)  # records that waited meanwhile
+    took = _read_latencies(reader, seconds)
     over.set()
     ticking.join()
     reader.close()
     return sorted(took)
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="starts of each Spark (default 5)")
-    parser.add_argument("--only", default="", help="keys of rows, separated by commas")
-    parser.add_argument("--quick", action="store_true", help="a short dose")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where SPARK.md goes")
-    return parser.parse_args(arguments)
+def _read_latencies(reader: Any, seconds: float) -> list[float]:
+    """Latencies of the records that come within a time, from the times in their values."""
+    took, until = list[float](), time.monotonic() + seconds
+    while time.monotonic() < until:
+        for message in reader.consume(1000, 0.02):
+            now = time.time_ns()
+            if message.error() is None:
+                took.append((now - int(message.value())) / 1e6)
+    return took
+
+
+PROGRAM = Program("spark", __doc__, 5, "each Spark")
 
 
 def main(arguments: list[str]) -> int:
     """Run the bench."""
-    options = parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-", ignore_cleanup_errors=True) as name:
-        bench = Bench(table(), options, Path(name))
-        bench.run()
-    command = ("bench/spark.py " + " ".join(arguments)).rstrip()
     head = HEAD.format(connector=packages.CONNECTOR)
-    write(bench.rows, bench.loads, options.runs, command, options.out, name="spark", head=head, line=line)
-    return judge(bench.rows, bench.only)
+    return run_program(PROGRAM, lambda *given: Bench(table(), *given), head, arguments)
 
 
 if __name__ == "__main__":

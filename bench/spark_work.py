@@ -2,7 +2,8 @@
 
 Zone: real. `python bench/spark_work.py FORMAT BOOTSTRAP TOPIC DIRECTORY JARS` starts a SparkSession and then runs
 the jobs in the lines of standard input, with a line of JSON for each: `read`, `copy TARGET [SCOPE]` (seconds and CPU
-seconds), `stream SOURCE TARGET` (a query that runs until the next line).
+seconds), `stream SOURCE TARGET` (a query that runs until the next line, unless that is `mark`: the number of its last
+batch, and the CPU seconds so far).
 """
 
 from __future__ import annotations
@@ -122,6 +123,9 @@ def main(kind: str, bootstrap: str, topic: str, directory: str, jars: str) -> No
     query = None
     print("{}", file=answers)
     for line in sys.stdin:
+        if query is not None and line.strip() == "mark":
+            print(json.dumps({"batches": query.lastProgress.batchId, "cpu_s": tree_cpu_s(os.getpid())}), file=answers)
+            continue
         if query is not None:
             query.stop()
             query = None

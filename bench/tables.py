@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Measure `ottla table copy`: topics as Iceberg and Delta tables, beside a writer of prepared columns and a script.
 
-    bench/tables.py [--runs N] [--only KEY,KEY…] [--quick] [--out DIR]
+    bench/tables.py [--runs N] [--only KEY,KEY… [--keep]] [--quick] [--out DIR]
 
 Exit code 1 when a row is over its limit. `--quick` is a short run for development; its verdicts are not kept.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -25,10 +24,9 @@ import numpy as np
 import pyarrow as pa
 from testbench.ottla_node import OttlaNode
 
-from bench.filling import Filling, judge
-from bench.report import write
+from bench.filling import Filling
+from bench.program import Program, run_program
 from bench.rows import Row
-from bench.spark import line
 from bench.table_lag import Arrivals, slowest_lags
 from bench.table_work import TABLE, catalog_properties
 from bench.work import make_topic
@@ -235,28 +233,14 @@ def start_notes(rows: dict[str, Row]) -> list[str]:
     return [f"The CPU of the copy includes the start of Python and of the formats' libraries ({'; '.join(shares)})."]
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
-    """The options."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="starts of each program (default 3)")
-    parser.add_argument("--only", default="", help="keys of rows, separated by commas")
-    parser.add_argument("--quick", action="store_true", help="a short dose")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where TABLES.md goes")
-    return parser.parse_args(arguments)
+PROGRAM = Program("tables", __doc__, 3, "each program")
 
 
 def main(arguments: list[str]) -> int:
     """Run the bench."""
-    options = parse(arguments)
-    with tempfile.TemporaryDirectory(prefix="ottla-bench-", ignore_cleanup_errors=True) as name:
-        bench = Bench(table(), options, Path(name))
-        bench.run()
-    command = ("bench/tables.py " + " ".join(arguments)).rstrip()
     libraries = {"iceberg": version("pyiceberg"), "delta": version("deltalake")}
     head = HEAD.format(records=RECORDS, second=PER_SECOND, **libraries)
-    notes = start_notes(bench.rows)
-    write(bench.rows, bench.loads, options.runs, command, options.out, name="tables", head=head, notes=notes, line=line)
-    return judge(bench.rows, bench.only)
+    return run_program(PROGRAM, lambda *given: Bench(table(), *given), head, arguments, start_notes)
 
 
 if __name__ == "__main__":
