@@ -119,6 +119,23 @@ CASES: Final = (
         {"once": "batch", "shuffle": "1"},
     ),
     Case(
+        "batches that the driver reads: a task raises, workers exit, drivers are killed before and after the commit",
+        (
+            Run(("mid@0=raise", "begun@1=exit", "prepared@1=exit", "commit@1=driver")),
+            Run(("committed@2=driver",)),
+            LAST,
+        ),
+        {"on_driver": True},
+    ),
+    Case(
+        "batches that the driver reads, and tasks after the restart; and the other way round",
+        (
+            Run(("commit@1=driver",), plan={"on_driver": True}),
+            Run(("after@2.1=driver",)),
+            Run(plan={"on_driver": True}),
+        ),
+    ),
+    Case(
         "foreachBatch, two kills",
         (Run(("after@1.1=driver",)), Run(("before@2.1=exit", "after@3.0=driver")), LAST),
         {"foreach": "append"},

@@ -54,6 +54,8 @@ class Plan(NamedTuple):
     """Even and odd numbers are read apart, and united."""
     files: bool = False
     """Half of the numbers are read from files, and united."""
+    on_driver: bool = False
+    """The driver reads all batches, and one task gets all rows of each."""
     kept: bool = False
     """In foreachBatch rows are cached and counted, and written by two writes, the second in a separate thread."""
     others: int = 0
@@ -157,6 +159,8 @@ def _keeping(plan: Plan, options: dict[str, str]) -> Callable[[Any, int], None]:
 def _rows(spark: Any, plan: Plan) -> Any:
     source = spark.readStream.format("ottla").option("kafka.bootstrap.servers", plan.bootstrap)
     source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", plan.per_batch)
+    if plan.on_driver:
+        source = source.option("maxRecordsOnDriver", 100_000)
     kept = ["struct(topic, partition, offset) AS _source"] if plan.group else []
     if plan.group:
         source = source.option("kafka.group.id", plan.group)

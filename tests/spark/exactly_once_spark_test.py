@@ -111,6 +111,16 @@ def test_output_and_group_move_together_wherever_a_task_or_the_driver_is_hit(cha
     assert chaos.offsets() == {"0": ROWS // 2, "1": ROWS // 2}
 
 
+def test_batches_that_the_driver_reads_are_written_once_also_by_runs_without_it(chaos: Chaos) -> None:
+    """The checkpoint keeps the one task of such a batch, whatever the next run's options are."""
+    for strike in ("mid@0=exit", "commit@1=raise"):
+        assert chaos.run(strike, on_driver=True), f"{strike} did not hit"
+    assert '"onDriver": true' in Path(chaos.plan.directory, "checkpoint/offsets/1").read_text()
+    assert chaos.run("commit@2=raise"), "the same batch 1, and a batch of several tasks"
+    chaos.run_through([], on_driver=True)
+    assert chaos.counts() == (0, 0)
+
+
 def test_beside_the_transaction_the_group_is_ahead_of_an_output_whose_task_died(chaos: Chaos) -> None:
     """The safeguard is proved: the test above would notice."""
     chaos.plan = chaos.plan._replace(group=f"{chaos.plan.source}-readers")

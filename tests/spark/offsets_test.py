@@ -30,7 +30,7 @@ def test_offsets_look_like_those_of_sparks_own_source() -> None:
 @settings(deadline=None)
 @given(numbers, st.none() | numbers, numbers, st.integers(1, 9), st.integers(1, 9))
 def test_an_end_offset_survives_the_checkpoint(end: dict, start: dict | None, new: dict, least: int, most: int) -> None:
-    for one in (End(end, start, new, Split(least, most)), End(end)):
+    for one in (End(end, start, new, Split(least, most)), End(end), End(end, on_driver=True)):
         assert offsets.read_end(json.loads(json.dumps(offsets.write_end(one)))) == one
 
 

@@ -9,7 +9,8 @@ of a batch's plan is stored in its END offset, under a reserved key that cannot 
 
 `start`: where the query began (first batch only; `initialOffset` is a constant, because Spark calls it again on every
 replay of the first batch and does not store the result). `new`: first offsets of partitions that were found since the
-batch before. `minPartitions`, `maxRecordsPerPartition`: how ranges are split. `ids` (with checkTopicIds): the ids of
+batch before. `minPartitions`, `maxRecordsPerPartition`: how ranges are split. `onDriver`: the driver reads the batch,
+and one task gets all of it. `ids` (with checkTopicIds): the ids of
 the topics, to notice a topic that was created again, or is of another cluster. An empty plan is left out, so that
 Spark's own source can continue the checkpoint.
 """
@@ -62,6 +63,8 @@ class End(NamedTuple):
     split: Split = Split()
     ids: Mapping[str, str] = MappingProxyType({})
     """Topic ids in hex."""
+    on_driver: bool = False
+    """The driver reads the batch, and one task gets all of it."""
 
 
 def scan_name(ranges: Iterable[Range], earlier: int) -> str:
@@ -110,6 +113,8 @@ def write_end(end: End) -> dict[str, Any]:
         plan["maxRecordsPerPartition"] = end.split.max_records
     if end.ids:
         plan["ids"] = dict(end.ids)
+    if end.on_driver:
+        plan["onDriver"] = True
     return to_json(end.offsets) | ({PLAN: plan} if plan else {})
 
 
@@ -122,6 +127,7 @@ def read_end(offset: Mapping[str, Any]) -> End:
         from_json(plan.get("new", {})),
         Split(plan.get("minPartitions"), plan.get("maxRecordsPerPartition")),
         plan.get("ids", {}),
+        bool(plan.get("onDriver")),
     )
 
 

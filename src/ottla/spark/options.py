@@ -103,6 +103,15 @@ class SourceOptions:
         "Split what a batch reads into tasks of at most this many records.",
         Bounds(1),
     )
+    max_records_on_driver: int = option(
+        "maxRecordsOnDriver",
+        INTEGER,
+        0,
+        "A batch of at most this many offsets is read by the driver while it plans the batch, and one task gets all of "
+        "it: small batches take less time. 0: none. The sink `ottla` then writes the batch as a whole.",
+        Bounds(0, 100_000),
+        scope=STREAMS,
+    )
     max_offsets_per_trigger: int | None = option(
         "maxOffsetsPerTrigger",
         INTEGER,

@@ -45,6 +45,18 @@ class Part(InputPartition):  # type: ignore[misc]  # pyspark's classes are not t
         self.place = place
 
 
+class WholeBatch(InputPartition):  # type: ignore[misc]
+    """The input of the only task of a batch that the driver reads.
+
+    Spark lets the task read when the rows of the driver are lost. It leaves no notes, as with rows of the driver: the
+    unit in which the sink writes must not depend on who has read.
+    """
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        super().__init__(ranges)
+        self.ranges = ranges
+
+
 class _Reader:
     """Common to both readers: the work on the executors."""
 
@@ -53,10 +65,12 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task. Spark passes an empty partition when a batch read has nothing to read."""
-        if not isinstance(partition, Part):
+        if not isinstance(partition, Part | WholeBatch):
             return iter(())
         from ottla.spark.source.reading import read_range  # noqa: PLC0415 - not needed to plan a query
 
+        if isinstance(partition, WholeBatch):
+            return (rows for one in partition.ranges for rows in read_range(self._options, one, noted=False))
         return read_range(self._options, partition.range, partition.group, partition.place)
 
     def _split_of_options(self) -> Split:
@@ -144,7 +158,14 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if began is None and (end is None or (end == first and not new)):
             return start
         ids = self._ids if self._options.check_topic_ids else {}
-        return offsets.write_end(End(first if end is None else end, began, new, self._split_of_options(), ids))
+        until = first if end is None else end
+        size = sum(until[tp] - first[tp] for tp in until)
+        on_driver = 0 < size <= self._most_on_driver()
+        return offsets.write_end(End(until, began, new, self._split_of_options(), ids, on_driver))
+
+    def _most_on_driver(self) -> int:
+        """The most offsets of a batch that the driver reads: Spark takes rows only from `DriverReader`."""
+        return 0
 
     def _read_ends(self, *, all_there: bool) -> tuple[Offsets, Offsets]:
         """The end of each partition, and how far it may be read now, which is less in topics with a delay."""
@@ -185,12 +206,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The end of the topics as `latestOffset` read it, for the query's progress."""
         return None if self._latest is None else offsets.to_json(self._latest)
 
-    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[Part]:
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[Part | WholeBatch]:
         """The inputs of a batch's tasks, which depend only on the two offsets in the checkpoint."""
-        explicit = self._options.start.offsets or {}
-        # -2 and -1 (earliest, latest) mean other offsets now than when the batch was planned.
-        named = explicit if explicit and min(explicit.values()) >= 0 else None
-        whole = offsets.ranges_of(start, end, named)
+        whole = self._ranges_of(start, end)
+        if offsets.read_end(end).on_driver:
+            return [WholeBatch(whole)]
         group, parts = self._options.commit_group, offsets.split_ranges(whole, offsets.read_end(end).split)
         self._earlier_scans = self._earlier_scans + 1 if self._scanned == (start, end) else 0
         self._scanned = (start, end)
@@ -201,6 +221,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             Part(one, group if one in whole else None, Place(name, index, len(parts)))
             for index, one in enumerate(parts)
         ]
+
+    def _ranges_of(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Range]:
+        explicit = self._options.start.offsets or {}
+        # -2 and -1 (earliest, latest) mean other offsets now than when the batch was planned.
+        named = explicit if explicit and min(explicit.values()) >= 0 else None
+        return offsets.ranges_of(start, end, named)
 
     def _hold_group(self, parts: Sequence[Range]) -> None:
         """Hold the group back if the plan of the query reads a batch more than once.

@@ -56,19 +56,21 @@ _LAST_MS: Final = (2**63 - 1) // 1000
 
 
 def read_range(
-    options: SourceOptions, wanted: Range, group: str | None = None, place: Place | None = None
+    options: SourceOptions, wanted: Range, group: str | None = None, place: Place | None = None, *, noted: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """All visible records of a range, in offset order.
 
     Leaves a note for the writer of the same task, which means that there is no shuffle in between (`tasks`). group: of
-    the query, if its batch reads no other range of this partition. place: of the task in the query's plan.
+    the query, if its batch reads no other range of this partition. place: of the task in the query's plan. noted: False
+    to leave no note.
     Raises DataLoss when the log begins after the range's start, or no record comes for `kafkaConsumer.pollTimeoutMs`
     (with failOnDataLoss=false it continues with the records that exist), and the client's errors.
     """
     with cached_connections(options.client) as links:
         # The metadata of cached connections may be old: the topic may have been created again since.
         view = links.cluster.refresh([wanted.tp.topic])
-        write_note(_note_of(view, wanted, group)._replace(place=place))
+        if noted:
+            write_note(_note_of(view, wanted, group)._replace(place=place))
         fetcher = Fetcher(links.cluster, {wanted.tp: wanted.start}, until={wanted.tp: wanted.end})
         for fetched in _fetch_range(fetcher, links.cluster, options, wanted):
             yield from _decode_rows(fetched, options, wanted)

@@ -54,7 +54,12 @@ class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are no
         """The reader of `spark.readStream`. Raises BadOption."""
         from ottla.spark.source.readers import StreamReader  # noqa: PLC0415
 
-        return StreamReader(source_options(self.options, streaming=True))
+        options = source_options(self.options, streaming=True)
+        if not options.max_records_on_driver:
+            return StreamReader(options)
+        from ottla.spark.source.driver_reading import DriverReader  # noqa: PLC0415
+
+        return DriverReader(options)
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """The writer of `df.write`. Raises BadOption, BadRows."""
