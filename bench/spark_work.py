@@ -2,8 +2,8 @@
 
 Zone: real. `python bench/spark_work.py FORMAT BOOTSTRAP TOPIC DIRECTORY JARS` starts a SparkSession and then runs
 the jobs in the lines of standard input, with a line of JSON for each: `read`, `copy TARGET [SCOPE]` (seconds and CPU
-seconds), `stream SOURCE TARGET` (a query that runs until the next line, unless that is `mark`: the number of its last
-batch, and the CPU seconds so far).
+seconds), `stream SOURCE TARGET [RECORDS]` (a query that runs until the next line, unless that is `mark`: the number of
+its last batch, and the CPU seconds so far).
 """
 
 from __future__ import annotations
@@ -87,9 +87,13 @@ class Work:
         writer = self._query(target)
         (writer.option("exactlyOnce", scope) if scope else writer).trigger(availableNow=True).start().awaitTermination()
 
-    def stream(self, source: str, target: str) -> Any:
-        """Copy new records of another topic, batch after batch, without end."""
-        return self._query(target, subscribe=source, startingOffsets="latest").start()
+    def stream(self, source: str, target: str, on_driver: str = "") -> Any:
+        """Copy new records of another topic, batch after batch, without end.
+
+        on_driver: maxRecordsOnDriver, in Ottla's format.
+        """
+        more = {"maxRecordsOnDriver": on_driver} if on_driver else {}
+        return self._query(target, subscribe=source, startingOffsets="latest", **more).start()
 
     def _source(self) -> dict[str, str]:
         return {
