@@ -93,6 +93,7 @@ def test_the_source_of_a_step_waits_for_no_more_than_the_delays() -> None:
         ({"output_mode": "update"}, "append or complete"),
         ({"partitions": 0}, "at least 1"),
         ({"options": {"Subscribe": "x"}}, "the pipeline sets the option Subscribe itself"),
+        ({"options": {"MaxRecordsOnDriver": "9"}}, "MaxRecordsOnDriver is not possible in a pipeline"),
         ({"options": {"kafka.acks": "1"}}, "for Kafka's settings Pipeline"),
         ({"source": ["a", "a.shop.retry-1"], "retries": ["1s"]}, "name of another's retry topic"),
     ],

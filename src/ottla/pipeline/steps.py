@@ -242,6 +242,11 @@ def _check_options(name: str, options: Mapping[str, str]) -> None:
             f"step {name}: the pipeline sets the option {taken[0]} itself: use the step's arguments, and for Kafka's "
             "settings Pipeline(…, settings=…)"
         )
+    if on_driver := [key for key in options if key.lower() == "maxrecordsondriver"]:
+        raise BadPipeline(
+            f"step {name}: {on_driver[0]} is not possible in a pipeline, whose sink commits offsets that tasks have "
+            "read: omit it, or write the query with readStream and exactlyOnce=batch"
+        )
 
 
 def _make_policy(name: str, given: StepOptions) -> RetryPolicy | None:
