@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkFiles, TaskContext
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from tests.spark.planning import logged
 
@@ -21,6 +22,7 @@ from ottla.spark.source import driver_reading
 from ottla.spark.source.driver_reading import DriverReader
 from ottla.spark.source.readers import Part, StreamReader, WholeBatch
 from ottla.spark.source.source import OttlaSource
+from ottla.spark.tasks import notes_directory, read_notes
 from ottla.types import TopicPartition
 
 Offset = Mapping[str, Any]
@@ -118,6 +120,23 @@ def test_tasks_read_a_batch_of_too_many_bytes(topics: Any, topic: str, monkeypat
         later = next_end(reader, end)
         assert isinstance(reader.partitions(end, later)[0], WholeBatch)
         assert reader.getCache(end, later) is None
+
+
+def test_a_task_that_reads_such_a_batch_leaves_no_notes(
+    topics: Any, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With notes the unit of the sink would depend on who has read: the driver leaves none in the task."""
+    monkeypatch.setattr(TaskContext, "_taskContext", None)
+    TaskContext()._taskAttemptId = 7  # the constructor sets the context of the process
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(tmp_path))
+    monkeypatch.setattr(SparkFiles, "_is_running_on_worker", True)
+    notes = notes_directory(tmp_path, None)
+    with reader_of(topics, topic, maxRecordsOnDriver="9") as reader:
+        (part,) = reader.partitions(*first_end(reader))
+        assert len(values(reader.read(part))) == 3
+        assert read_notes(notes, 7) == []
+        assert len(values(reader.read(Part(part.ranges[0])))) == 2
+        assert len(read_notes(notes, 7)) == 1
 
 
 def test_the_ordinary_way_is_used_where_spark_has_no_such_class(
