@@ -131,7 +131,7 @@ CASES: Final = (
         "batches that the driver reads, and tasks after the restart; and the other way round",
         (
             Run(("commit@1=driver",), plan={"on_driver": True}),
-            Run(("after@2.1=driver",)),
+            Run(("prepared@2.1=driver",)),
             Run(plan={"on_driver": True}),
         ),
     ),
