@@ -108,7 +108,7 @@ class SourceOptions:
         INTEGER,
         0,
         "A batch of at most this many offsets is read by the driver while it plans the batch, and one task gets all of "
-        "it: small batches take less time. 0: none. The sink `ottla` then writes the batch as a whole.",
+        "it, without a Python worker that reads. 0: none. The sink `ottla` then writes the batch as a whole.",
         Bounds(0, 100_000),
         scope=STREAMS,
     )
