@@ -15,6 +15,7 @@ from ottla.cli.main import cli
 from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
+    ConsumerGroupDescribeResponse,
     DescribeGroupsResponse,
     DescribeShareGroupOffsetsResponse,
     FindCoordinatorResponse,
@@ -25,17 +26,19 @@ from ottla.wire.messages import (
 
 @pytest.fixture
 def broker() -> Iterator[ScriptedBroker]:
-    """A broker that has no classic group g, and 9 records in each partition of t."""
+    """A broker that has no consumers in a group g, and 9 records in each partition of t."""
     scripted = ScriptedBroker()
     scripted.topics = {"t": 3}
     row = FindCoordinatorResponse.Coordinator(key="g", node_id=0, host="127.0.0.1", port=scripted.port)
     unknown = DescribeGroupsResponse.DescribedGroup(group_id="g", error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
+    other = ConsumerGroupDescribeResponse.DescribedGroup(group_id="g", error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
     end = ListOffsetsResponse.ListOffsetsPartitionResponse
     ends = [end(partition_index=number, offset=9, timestamp=-1) for number in range(3)]
     topic = ListOffsetsResponse.ListOffsetsTopicResponse(name="t", partitions=ends)
     for key, message in (
         (ApiKey.FIND_COORDINATOR, FindCoordinatorResponse(coordinators=[row])),
         (ApiKey.DESCRIBE_GROUPS, DescribeGroupsResponse(groups=[unknown])),
+        (ApiKey.CONSUMER_GROUP_DESCRIBE, ConsumerGroupDescribeResponse(groups=[other])),
         (ApiKey.LIST_OFFSETS, ListOffsetsResponse(topics=[topic])),
     ):
         scripted.on[key] = lambda request, message=message: request.reply(message)  # type: ignore[misc]
@@ -93,6 +96,8 @@ def test_a_group_whose_members_share_a_partition(broker: ScriptedBroker, tmp_pat
     rows = [(e["current_offset"], e["log_end_offset"], e["lag"], e["consumer_id"]) for e in found["partitions"]]
     assert rows == [(2, 9, 3, "a"), (4, 9, 5, None), (None, 9, None, "b")]
     assert (found["protocol_type"], found["lag"], len(found["members"])) == ("share", 8, 2)
+    assert (found["group_epoch"], found["assignment_epoch"]) == (1, 1)
+    assert [each["member_epoch"] for each in found["members"]] == [1, 1]
 
 
 @pytest.mark.parametrize(

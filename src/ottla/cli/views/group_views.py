@@ -86,6 +86,8 @@ class GroupState(NamedTuple):
             "protocol_type": view.protocol_type,
             "protocol": view.protocol,
             "coordinator": view.coordinator,
+            "group_epoch": view.group_epoch,
+            "assignment_epoch": view.assignment_epoch,
             "lag": self.lag,
             "members": [_member_document(member) for member in view.members],
             "partitions": [each.document() for each in self.partitions],
@@ -99,11 +101,13 @@ def _member_document(member: GroupMember) -> Json:
         "client_id": member.client_id,
         "host": member.host,
         "partitions": [str(tp) for tp in member.assignment],
+        "member_epoch": member.member_epoch,
+        "target_partitions": [str(tp) for tp in member.target_assignment],
     }
 
 
 def read_group(cluster: Cluster, group_id: str) -> GroupState:
-    """A classic group or a share group, with its positions and lag. Raises ClientError."""
+    """A group of consumers or a share group, with its positions and lag. Raises ClientError."""
     from ottla.client import Admin, ClientError, RefusedError
     from ottla.client.admin.groups import GroupAdmin
 
@@ -111,7 +115,7 @@ def read_group(cluster: Cluster, group_id: str) -> GroupState:
     try:
         view = groups.describe_group(group_id)
     except RefusedError as error:
-        # DescribeGroups does not know groups of other types. Their own request is tried only then: few groups are.
+        # Groups of consumers are looked up first: few groups are of another type.
         shared = _read_share_group(cluster, group_id) if error.code is ErrorCode.GROUP_ID_NOT_FOUND else None
         if shared is None:
             raise
@@ -153,7 +157,8 @@ def _read_share_group(cluster: Cluster, group_id: str) -> GroupState | None:
             raise
         return None
     members = tuple(
-        GroupMember(each.member_id, None, each.client_id, each.host, each.assignment) for each in group.members
+        GroupMember(each.member_id, None, each.client_id, each.host, each.assignment, each.member_epoch)
+        for each in group.members
     )
     offsets = shares.share_group_offsets(group_id)
     wanted = sorted({*offsets, *(tp for member in members for tp in member.assignment)})
@@ -167,7 +172,8 @@ def _read_share_group(cluster: Cluster, group_id: str) -> GroupState | None:
             rows.append(PartitionLag(tp, found.start_offset, ends.get(tp), owner, undone))
         else:
             rows.append(PartitionLag(tp, None, ends.get(tp), owner))
-    view = GroupView(group_id, group.state, "share", "", group.coordinator, members)
+    epochs = (group.group_epoch, group.assignment_epoch)
+    view = GroupView(group_id, group.state, "share", "", group.coordinator, members, *epochs)
     return GroupState(view, rows)
 
 

@@ -16,12 +16,15 @@ from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, UnsupportedVersionError, refused_error
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
+from ottla.errors import ErrorCode
 from ottla.record.errors import CorruptRecord
 from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment
 from ottla.record.internal.parsing import parse_versioned
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -40,6 +43,8 @@ from ottla.wire.messages import (
 
 _BY_NAME = 9
 """The last version of OffsetCommit and OffsetFetch that names topics by their names."""
+_OTHER_PROTOCOL = (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION)
+"""Codes of ConsumerGroupDescribe for a group of another type, and from a broker on which this type is not enabled."""
 
 
 class GroupListed(NamedTuple):
@@ -62,6 +67,12 @@ class GroupMember(NamedTuple):
     host: str
     assignment: tuple[TopicPartition, ...]
     """Also empty if the assignment is not in the consumer's format."""
+    member_epoch: int | None = None
+    """The epoch of the assignment that the member has; None in a classic group."""
+    target_assignment: tuple[TopicPartition, ...] = ()
+    """The partitions that the member is to have; empty in a classic group."""
+    upgraded: bool | None = None
+    """Whether the member uses the consumer protocol, not the classic one; None where the broker does not report it."""
 
 
 class GroupView(NamedTuple):
@@ -71,8 +82,13 @@ class GroupView(NamedTuple):
     state: str
     protocol_type: str
     protocol: str
+    """The assignor that the coordinator or the members use."""
     coordinator: int
     members: tuple[GroupMember, ...]
+    group_epoch: int | None = None
+    """It grows when members, subscriptions or topics change; None in a classic group."""
+    assignment_epoch: int | None = None
+    """The epoch of the group for which the target assignment was made; None in a classic group."""
 
 
 class GroupOffset(NamedTuple):
@@ -138,8 +154,24 @@ class GroupAdmin:
         return [found[name] for name in sorted(found)], failed
 
     def describe_group(self, group_id: str, deadline: Deadline | None = None) -> GroupView:
-        """One group. Raises RefusedError GROUP_ID_NOT_FOUND and others."""
+        """One group, of the classic or the consumer protocol (KIP-848).
 
+        Raises RefusedError GROUP_ID_NOT_FOUND, also for groups of other types, and others.
+        """
+        deadline = deadline or self._cluster.deadline()
+        try:
+            return self._describe_classic_group(group_id, deadline)
+        except RefusedError as error:
+            # DescribeGroups does not know groups of the consumer protocol. Kafka's client asks ConsumerGroupDescribe
+            # first; in this order classic groups, the only ones of Ottla's brokers, are described by one request.
+            found = None
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+                found = self._describe_consumer_group(group_id, deadline)
+            if found is None:
+                raise
+            return found
+
+    def _describe_classic_group(self, group_id: str, deadline: Deadline) -> GroupView:
         def refused(answer: DescribeGroupsResponse) -> RefusedError | None:
             if len(answer.groups) != 1:
                 raise MalformedReplyError("the response to DescribeGroups is not about the requested group")
@@ -161,6 +193,35 @@ class GroupAdmin:
         members = tuple(_group_member(each) for each in group.members)
         node = self.coordinator(group_id, deadline)
         return GroupView(group_id, group.group_state, group.protocol_type, group.protocol_data, node, members)
+
+    def _describe_consumer_group(self, group_id: str, deadline: Deadline) -> GroupView | None:
+        """A group of the consumer protocol; None if there is none of that name. Raises ClientError."""
+
+        def refused(answer: ConsumerGroupDescribeResponse) -> RefusedError | None:
+            if len(answer.groups) != 1:
+                raise MalformedReplyError("the response to ConsumerGroupDescribe is not about the requested group")
+            return refused_error(answer.groups[0].error_code, f"group {group_id}", answer.groups[0].error_message)
+
+        try:
+            answer = self._ask(
+                group_id,
+                ApiKey.CONSUMER_GROUP_DESCRIBE,
+                lambda _: ConsumerGroupDescribeRequest(group_ids=[group_id]),
+                ConsumerGroupDescribeResponse,
+                refused,
+                deadline,
+            )
+        except UnsupportedVersionError:
+            return None
+        except RefusedError as error:
+            if error.code not in _OTHER_PROTOCOL:
+                raise
+            return None
+        group = answer.groups[0]
+        members = tuple(_consumer_group_member(each) for each in group.members)
+        node = self.coordinator(group_id, deadline)
+        epochs = (group.group_epoch, group.assignment_epoch)
+        return GroupView(group_id, group.group_state, "consumer", group.assignor_name, node, members, *epochs)
 
     def group_offsets(
         self, group_id: str, deadline: Deadline | None = None
@@ -346,3 +407,23 @@ def _group_member(row: DescribeGroupsResponse.DescribedGroupMember) -> GroupMemb
         except CorruptRecord:
             assignment = ()  # another kind of member (Kafka Connect, for instance) has its own format
     return GroupMember(row.member_id, row.group_instance_id, row.client_id, row.client_host, assignment)
+
+
+def _consumer_group_member(row: ConsumerGroupDescribeResponse.Member) -> GroupMember:
+    return GroupMember(
+        row.member_id,
+        row.instance_id,
+        row.client_id,
+        row.client_host,
+        _assigned_partitions(row.assignment),
+        row.member_epoch,
+        _assigned_partitions(row.target_assignment),
+        # 0: classic, 1: consumer; a broker without version 1 does not report it.
+        None if row.member_type < 0 else row.member_type == 1,
+    )
+
+
+def _assigned_partitions(row: ConsumerGroupDescribeResponse.Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, partition) for topic in row.topic_partitions for partition in topic.partitions
+    )
