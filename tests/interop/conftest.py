@@ -41,8 +41,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
 @pytest.fixture(scope="session")
 def kafka_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     """A broker of Apache Kafka 4.4 for all tests that need one; every test uses topics and groups of its own."""
-    # A member of a share group gets its partitions with a later heartbeat, by default after 5 seconds.
-    quick = {"group.share.heartbeat.interval.ms": "200", "group.share.min.heartbeat.interval.ms": "200"}
+    # Members of these groups get their partitions with a later heartbeat, by default after 5 seconds.
+    beats = ("heartbeat.interval.ms", "min.heartbeat.interval.ms")
+    quick = {f"group.{kind}.{key}": "200" for kind in ("consumer", "share") for key in beats}
     quick |= {"share.coordinator.state.topic.num.partitions": "1"}
     with KafkaNode(tmp_path_factory.mktemp("kafka"), settings={**NO_RETENTION, **quick}) as node:
         yield node

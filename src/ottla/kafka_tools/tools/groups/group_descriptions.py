@@ -6,7 +6,7 @@ Zone: real.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.client.admin.admin import Admin
@@ -42,7 +42,7 @@ class _OffsetRow(NamedTuple):
 def describe_groups(cluster: Cluster, names: Sequence[str], options: Options) -> None:
     """Print the description that the options name. Raises ClientError."""
     admin = GroupAdmin(cluster)
-    groups = [admin.describe_group(name) for name in names]
+    groups = [admin.describe_group(name) for name in sorted(names)]
     verbose = options.has("verbose")
     if not groups:
         print("No consumer groups found.")
@@ -81,8 +81,12 @@ def _offset_rows(cluster: Cluster, admin: GroupAdmin, group: GroupView) -> list[
     # An offset may outlive its topic: such a partition has no end, and is shown nevertheless.
     known = {name for name, found in cluster.refresh({tp.topic for tp in wanted}).topics.items() if _is_known(found)}
     ends = Admin(cluster).list_offsets(dict.fromkeys((tp for tp in wanted if tp.topic in known), LATEST))
-    # As in Kafka's tool: partitions of members first, then those that have offsets and no member.
-    owned = [_offset_row(group, tp, committed.get(tp), ends.get(tp), owners[tp]) for tp in wanted if tp in owners]
+    # As in Kafka's tool: partitions of members first, by member, then those that have offsets and no member.
+    owned = [
+        _offset_row(group, tp, committed.get(tp), ends.get(tp), member)
+        for member in sorted(group.members, key=lambda member: -len(member.assignment))
+        for tp in sorted(member.assignment)
+    ]
     return owned + [_offset_row(group, tp, committed[tp], ends.get(tp), None) for tp in wanted if tp not in owners]
 
 
@@ -184,7 +188,7 @@ def _old_rows(group: GroupView, rows: Sequence[_OffsetRow]) -> list[_OffsetRow]:
 
 
 def _print_members(group: GroupView, *, verbose: bool) -> None:
-    members = sorted(group.members, key=lambda member: member.member_id)
+    members = group.members
     names = max([15, *(len(member.member_id) for member in members)])
     wide = max([15, len(group.group_id)])
     hosts = max([15, *(len(member.host) for member in members)])
@@ -192,25 +196,43 @@ def _print_members(group: GroupView, *, verbose: bool) -> None:
     instances = max([17, *(len(member.instance_id or "") for member in members)])
     static = any(member.instance_id for member in members)
 
-    def line(cells: Sequence[str], instance: str, more: Sequence[str]) -> str:
+    def line(cells: Sequence[str], instance: str) -> str:
         name, owner, host, client, count = cells
         own = f"{instance:<{instances}} " if static else ""
-        head = f"{name:<{wide}} {owner:<{names}} {own}{host:<{hosts}} {client:<{clients}} {count:<15} "
-        if not verbose:
-            return head
-        return f"{head}{more[0]:<15} {more[1]:<20} {more[2]:<15} {more[3]:<20}"
+        return f"{name:<{wide}} {owner:<{names}} {own}{host:<{hosts}} {client:<{clients}} {count:<15} "
 
-    epochs = ("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT")
-    print("\n" + line(("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"), "GROUP-INSTANCE-ID", epochs))
-    for member in members:
+    details = _member_details(group) if verbose else [""] * (len(members) + 1)
+    print("\n" + line(("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS"), "GROUP-INSTANCE-ID") + details[0])
+    for member, more in zip(members, details[1:], strict=True):
         cells = (group.group_id, member.member_id, member.host, member.client_id, str(len(member.assignment)))
-        assigned = _assignment_text(member) or MISSING
-        print(line(cells, member.instance_id or MISSING, (MISSING, assigned, MISSING, MISSING)))
+        print(line(cells, member.instance_id or "") + more)
 
 
-def _assignment_text(member: GroupMember) -> str:
+def _member_details(group: GroupView) -> list[str]:
+    """The columns of --verbose: their titles, and the cells of each member."""
+    rows = [
+        (
+            _cell(member.member_epoch),
+            _assignment_text(member.assignment) or MISSING,
+            _cell(group.assignment_epoch),
+            _assignment_text(member.target_assignment) or MISSING,
+            MISSING if member.upgraded is None else str(member.upgraded).lower(),
+        )
+        for member in group.members
+    ]
+    titles = ("CURRENT-EPOCH", "CURRENT-ASSIGNMENT", "TARGET-EPOCH", "TARGET-ASSIGNMENT", "UPGRADED")
+    current, target = (max([20, *(len(row[column]) for row in rows)]) for column in (1, 3))
+    # Only while a group has members of both protocols.
+    both = {False, True} <= {member.upgraded for member in group.members}
+    return [
+        f"{epoch:<15} {assigned:<{current}} {aim_epoch:<15} {aim:<{target}}" + (f" {upgraded}" if both else "")
+        for epoch, assigned, aim_epoch, aim, upgraded in (titles, *rows)
+    ]
+
+
+def _assignment_text(assignment: Iterable[TopicPartition]) -> str:
     by_topic: dict[str, list[int]] = {}
-    for tp in sorted(member.assignment):
+    for tp in sorted(assignment):
         by_topic.setdefault(tp.topic, []).append(tp.partition)
     return ";".join(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in by_topic.items())
 
@@ -224,7 +246,7 @@ def _print_state(cluster: Cluster, group: GroupView, *, verbose: bool) -> None:
     epochs = f"{'GROUP-EPOCH':<15} {'TARGET-ASSIGNMENT-EPOCH':<25} " if verbose else ""
     head = f"{'GROUP':<{wide}} {'COORDINATOR (ID)':<{where}} {'ASSIGNMENT-STRATEGY':<20} {'STATE':<20}"
     print(f"\n{head} {epochs}#MEMBERS")
-    epochs = f"{MISSING:<15} {MISSING:<25} " if verbose else ""
+    epochs = f"{_cell(group.group_epoch):<15} {_cell(group.assignment_epoch):<25} " if verbose else ""
     strategy = group.protocol or MISSING
     row = f"{group.group_id:<{wide}} {coordinator:<{where}} {strategy:<20} {group.state:<20}"
     print(f"{row} {epochs}{len(group.members)}")
