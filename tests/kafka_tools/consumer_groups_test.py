@@ -16,10 +16,12 @@ from ottla.wire.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     FindCoordinatorResponse,
+    ListOffsetsResponse,
+    OffsetFetchResponse,
 )
 
 TOPIC = "a-topic-whose-name-is-long"
-MEMBERS = (("m", 7, [3, 0, 1], [0, 1], 1), ("a", 6, [], [3], 0))
+MEMBERS = (("m", 7, [3, 0, 1], [0, 1], 1), ("a", 6, [2], [3], 0))
 """Ids, epochs, partitions, those that the members are to have, and types."""
 
 
@@ -86,10 +88,24 @@ def test_members_of_both_protocols(broker: ScriptedBroker, capsys: pytest.Captur
     titles, *rows = shown[3:]
     assert [row.split() for row in rows] == [
         ["g", "m", "/h", "c", "3", "7", f"{TOPIC}:0,1,3", "8", f"{TOPIC}:0,1", "true"],
-        ["g", "a", "/h", "c", "0", "6", "-", "8", f"{TOPIC}:3", "false"],
+        ["g", "a", "/h", "c", "1", "6", f"{TOPIC}:2", "8", f"{TOPIC}:3", "false"],
     ]
     for title, cells in {"CURRENT-EPOCH": "76", "TARGET-EPOCH": "88", "UPGRADED": "tf"}.items():
         assert [row[titles.index(title)] for row in rows] == list(cells)
+
+
+def test_partitions_in_the_order_of_members(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    broker.topics = {TOPIC: 4}
+    nothing = OffsetFetchResponse(groups=[OffsetFetchResponse.OffsetFetchResponseGroup(group_id="g")])
+    end = ListOffsetsResponse.ListOffsetsPartitionResponse
+    ends = [end(partition_index=number, offset=9, timestamp=-1) for number in range(4)]
+    found = ListOffsetsResponse(topics=[ListOffsetsResponse.ListOffsetsTopicResponse(name=TOPIC, partitions=ends)])
+    broker.on[ApiKey.OFFSET_FETCH] = lambda request: request.reply(nothing)
+    broker.on[ApiKey.LIST_OFFSETS] = lambda request: request.reply(found)
+    assert run(broker, "--describe --group g") == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("g ")]
+    # The member with the most partitions is first.
+    assert [(row[2], row[6]) for row in rows] == [("0", "m"), ("1", "m"), ("3", "m"), ("2", "a")]
 
 
 def test_epochs_of_a_group(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str]) -> None:
