@@ -10,6 +10,7 @@ from ottla.client.positions import OffsetAndMetadata
 from ottla.spark import write_batch
 from ottla.spark.connect_batch import parse_query
 from ottla.spark.errors import BadCheckpoint, BadOption, StaleDriver, UnstableRows
+from ottla.spark.offsets import Place
 from ottla.spark.sink.exactly_once import (
     ADAPTIVE,
     ADAPTIVE_STREAMS,
@@ -24,7 +25,7 @@ from ottla.spark.sink.exactly_once import (
     parse_marker,
 )
 from ottla.spark.sink.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
-from ottla.spark.source.source_positions import Place, TaskPosition
+from ottla.spark.source.source_positions import TaskPosition
 from ottla.spark.tasks import KEPT_NOTES, Task, add_note, hold_notes, notes_directory, read_notes, write_note
 from ottla.types import TopicPartition
 

@@ -15,9 +15,9 @@ from tests.spark.authors import Query, Version
 from tests.spark.planning import logged, stream
 
 from ottla.spark.errors import ChangedUnit, UnstableRows
+from ottla.spark.offsets import Place
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.claimed_scans import MOST, ReadTask, Scan, are_ambiguous, may_register, parse_scans, scans_to_json
-from ottla.spark.source.source_positions import Place
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
 

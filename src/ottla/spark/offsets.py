@@ -67,6 +67,17 @@ class End(NamedTuple):
     """The driver reads the batch, and one task gets all of it."""
 
 
+class Place(NamedTuple):
+    """Where a task's input is in the query's plan: it is one of the inputs of one scan, which follow each other."""
+
+    scan: str
+    """Identifies a scan by what it reads (`scan_name`), in every run of a batch."""
+    number: int
+    """Of the input among those of the scan."""
+    inputs: int
+    """How many the scan has."""
+
+
 def scan_name(ranges: Iterable[Range], earlier: int) -> str:
     """The name of one scan of a batch: a hash of its ranges, and of how many scans of the same source come before it in
     the plan."""

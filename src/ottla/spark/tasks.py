@@ -17,8 +17,9 @@ from typing import Final, NamedTuple
 from pyspark import SparkFiles, TaskContext
 
 from ottla.spark.errors import NoBatch
+from ottla.spark.offsets import Place
 from ottla.spark.sink.exactly_once import BATCH, QUERY, RunningBatch
-from ottla.spark.source.source_positions import Place, TaskPosition
+from ottla.spark.source.source_positions import TaskPosition
 from ottla.types import TopicPartition
 
 KEPT_NOTES: Final = 4096

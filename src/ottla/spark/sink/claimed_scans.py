@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from ottla.spark.source.source_positions import Place
+from ottla.spark.offsets import Place
 
 MOST: Final = 40
 """Scans of one claim: a position holds 4,096 bytes."""

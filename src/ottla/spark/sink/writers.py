@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ottla.client.batch_transaction import ConnectionCache, Prepared
 from ottla.spark.connection_cache import cached_connections
 from ottla.spark.errors import ChangedUnit, UnstableRows
+from ottla.spark.offsets import Place
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.batch_decision import Batch, abort_batch, abort_parts, commit_batch, parts_base
 from ottla.spark.sink.claimed_scans import ReadTask, Scan, is_registered, scan_of
@@ -43,7 +44,7 @@ from ottla.spark.sink.task_claims import BATCH, Claims, claims_of
 from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_task_batch
 from ottla.spark.sink.whole_batches import BatchCalls, TaskResult, merge_sources
 from ottla.spark.sink.writing import write_batches
-from ottla.spark.source.source_positions import Place, Positions, Sources
+from ottla.spark.source.source_positions import Positions, Sources
 from ottla.spark.tasks import Task, this_task
 from ottla.types import TopicPartition
 

@@ -26,10 +26,9 @@ from ottla.client.retry import wall_ms
 from ottla.spark import offsets
 from ottla.spark.errors import BadCheckpoint, BadOption, DataLoss, SharedGroup
 from ottla.spark.lookup import Lookup
-from ottla.spark.offsets import End, Offsets, Range, Split
+from ottla.spark.offsets import End, Offsets, Place, Range, Split
 from ottla.spark.option_values import LATEST
 from ottla.spark.options import SourceOptions
-from ottla.spark.source.source_positions import Place
 
 _LOG = logging.getLogger(__name__)
 

@@ -27,10 +27,10 @@ from ottla.record.batch import ATTRIBUTES_POS, CODEC_MASK
 from ottla.record.errors import CorruptRecord
 from ottla.spark.connection_cache import cached_connections
 from ottla.spark.errors import DataLoss
-from ottla.spark.offsets import Range
+from ottla.spark.offsets import Place, Range
 from ottla.spark.option_values import EARLIEST
 from ottla.spark.options import SourceOptions
-from ottla.spark.source.source_positions import Place, TaskPosition
+from ottla.spark.source.source_positions import TaskPosition
 from ottla.spark.tasks import write_note
 
 ARROW_SCHEMA: Final = pa.schema(

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ottla.spark.errors import BadRows, OffsetsOutside
+from ottla.spark.offsets import Place
 from ottla.spark.sink.sink_options import ExactlyOnceOptions, Scope
 from ottla.types import TopicPartition
 
@@ -30,17 +31,6 @@ FIELDS: Final = {"topic": "string", "partition": "int", "offset": "bigint"}
 
 Positions = dict[str, dict[TopicPartition, int]]
 """The next offset of each partition, by group."""
-
-
-class Place(NamedTuple):
-    """Where a task's input is in the query's plan: it is one of the inputs of one scan, which follow each other."""
-
-    scan: str
-    """Identifies a scan by what it reads (`scan_name`), in every run of a batch."""
-    number: int
-    """Of the input among those of the scan."""
-    inputs: int
-    """How many the scan has."""
 
 
 class TaskPosition(NamedTuple):
