@@ -56,9 +56,9 @@ wheel: $(VENV)/bin/python  ## a wheel and a source archive in dist/, checked in 
 unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each, in two processes
 	@$(BIN)/python -m pytest tests -m "$(FAST)" -n 2
 
-bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS, SPARK, SCHEMAS, TABLES, GROWTH and SECURITY.md
+bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS, COMMANDS, SPARK, SCHEMAS, TABLES, GROWTH and SECURITY.md
 	@testbench/setup
-	@bad=0; for part in run coordinators storage cluster clients spark schemas tables growth security; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
+	@bad=0; for part in run coordinators storage cluster clients commands spark schemas tables growth security; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
 
 bench-smoke: $(VENV)/.test  ## whether a benchmark runs: four rows, without Kafka, a minute; its numbers mean nothing
 	@mkdir -p build/bench && rm -f build/bench/RESULTS.md && $(BIN)/python bench/run.py --quick --no-kafka --runs 1 \

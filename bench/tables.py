@@ -8,15 +8,11 @@ Exit code 1 when a row is over its limit. `--quick` is a short run for developme
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -25,6 +21,7 @@ import pyarrow as pa
 from testbench.ottla_node import OttlaNode
 
 from bench.filling import Filling
+from bench.processes import Used, run_measured
 from bench.program import Program, run_program
 from bench.rows import Row
 from bench.table_lag import Arrivals, slowest_lags
@@ -84,29 +81,6 @@ def table() -> dict[str, Row]:
             Row(f"{kind}-lag", f"topic → {name}: lag of the oldest record", "s", 60, None, quantile=1),
         ]
     return {row.key: row for row in rows}
-
-
-class Used(NamedTuple):
-    """What a process used, from its start to its end."""
-
-    cpu_s: float
-    seconds: float
-    peak_mib: float
-
-
-def run_measured(command: list[str], log: Path) -> Used:
-    """Run a command. Raises SystemExit, with its output, if it fails."""
-    # Keep bytecode, like an ordinary installation.
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    with log.open("wb") as output:
-        began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=output, env=environment)
-        _, status, used = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)} failed:\n{log.read_text()}")
-    return Used(used.ru_utime + used.ru_stime, seconds, used.ru_maxrss / 1024)
 
 
 def copy_command(bootstrap: str, topic: str, kind: str, folder: Path) -> list[str]:
