@@ -89,7 +89,7 @@ def test_a_change_over_a_batch_that_is_committed_in_part_is_refused_by_name(auth
     assert "exactlyOnce=partition, and this run has exactlyOnce=batch" in author.run(
         plain.repartition(1), exactlyOnce="batch"
     )
-    assert "as with coalesce" in author.run(plain.coalesce(1))
+    assert "the rows of partition 0 are in other tasks now" in author.run(plain.coalesce(1))
     assert "sink=sink, and this run has sink=other" in author.run(plain, sink="other")
     assert author.written() == half
     assert author.run(plain) == ""
