@@ -6,8 +6,9 @@ Spark's part is played by the test: a frame that starts a query, and a query tha
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
+
+from tests.pipeline.offline import Frame
 
 from ottla.pipeline import Pipeline, map_rows
 from ottla.pipeline.pipeline import Running
@@ -42,23 +43,6 @@ class Query:
 
     def stop(self) -> None:
         self.isActive = False
-
-
-class Frame:
-    """What a step hands to the sink: every option leads to itself, `start` to the query."""
-
-    def __init__(self, query: Query) -> None:
-        self._query = query
-
-    @property
-    def writeStream(self) -> Frame:
-        return self
-
-    def __getattr__(self, name: str) -> Callable[..., Frame]:
-        return lambda *_, **__: self
-
-    def start(self) -> Query:
-        return self._query
 
 
 def test_batches_are_counted_before_spark_forgets_them() -> None:
