@@ -6,7 +6,8 @@ with the most, so that all end together. What third-party tests need is installe
 tests that wait for a disk most of their time run beside all lanes.
 
 The tests of a part always run in the same order, so that results of two runs can be compared. The output of a part is
-printed when the part ends.
+printed when the part ends; at the end of the whole, the tests that failed are named again, for who sees only the last
+lines.
 """
 
 from __future__ import annotations
@@ -105,6 +106,8 @@ class Lanes:
         self._begun = time.monotonic()
         self._is_stopped = False
         self.codes: dict[Part, int] = {}
+        self.failures: list[str] = []
+        """The lines in which pytest names tests that failed."""
 
     def start(self, number: int) -> None:
         """Begin with the parts of a lane."""
@@ -169,7 +172,9 @@ class Lanes:
         if self._is_stopped:
             return
         took = f"{time.monotonic() - self._begun:.0f} s after the start"
-        print(log.read_text(errors="replace"), end="")
+        text = log.read_text(errors="replace")
+        self.failures += [line for line in text.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        print(text, end="")
         print(f"=== {len(self.codes)} of {self._count}: {part.name}: exit code {code}, {took}", flush=True)
 
 
@@ -206,7 +211,7 @@ def _run(lanes: Lanes, count: int) -> int:
         lanes.start(number)
     lanes.join()
     if bad := failed(lanes.codes):
-        print("failed, see above:", *bad, sep="\n  ", file=sys.stderr)
+        print("failed, see above:", *bad, *lanes.failures, sep="\n  ", file=sys.stderr)
     return 1 if bad else 0
 
 

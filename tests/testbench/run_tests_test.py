@@ -116,6 +116,12 @@ def test_output_of_all_parts_is_printed_and_failures_are_named(
     assert failed({bad: -signal.SIGKILL}) == ["bad"]
 
 
+def test_tests_that_failed_are_named_for_the_end_of_the_output(tmp_path: Path) -> None:
+    summary = "print('FAILED tests/a_test.py::test_a - assert 1 == 2', 'ERROR tests/b_test.py', 'FAILED', sep=chr(10))"
+    running = run(tmp_path, [part("bad", summary), part("good")])
+    assert running.failures == ["FAILED tests/a_test.py::test_a - assert 1 == 2", "ERROR tests/b_test.py"]
+
+
 def test_stop_interrupts_the_parts_and_begins_no_other(tmp_path: Path) -> None:
     program = (
         "import pathlib, time\n"
