@@ -344,17 +344,20 @@ def after(group: ScriptedGroup, delivered: int) -> Afterwards:
 def meet(group: ScriptedGroup, code: ErrorCode, poll: Callable[[], object] = lambda: None) -> None:
     """Refuses a heartbeat. A refused or forgotten member stays outside; a retriable error is over then.
 
-    poll: called meanwhile, for a client that joins again only within it after it missed its session on a busy machine.
+    On a busy machine the member may have missed its session: it joins again, is refused there, and sends no heartbeat.
+    poll: called meanwhile, for a client that joins again only within it.
     """
-    if code in FORGETTING:
-        group.codes[ApiKey.JOIN_GROUP] = ErrorCode.UNKNOWN_MEMBER_ID
-    elif code in REFUSALS:
-        group.codes[ApiKey.JOIN_GROUP] = group.codes[ApiKey.SYNC_GROUP] = code
+    outside = ErrorCode.UNKNOWN_MEMBER_ID if code in FORGETTING else code
+    if code not in PASSING:
+        group.codes[ApiKey.JOIN_GROUP] = outside
+    if code in REFUSALS:
+        group.codes[ApiKey.SYNC_GROUP] = outside
     group.codes[ApiKey.HEARTBEAT] = code
 
     def has_met() -> bool:
         poll()
-        return group.given[ApiKey.HEARTBEAT, code] > 0
+        refusals = ((ApiKey.HEARTBEAT, code), (ApiKey.JOIN_GROUP, outside), (ApiKey.SYNC_GROUP, outside))
+        return any(group.given[refusal] for refusal in refusals)
 
     until(has_met)
     if code in PASSING:
