@@ -37,6 +37,14 @@ def test_a_signal_commits_what_was_read(topic: Topic, target: Target) -> None:
     assert sorted_rows(target.read_arrow())[:1] == topic.rows(1)
 
 
+@pytest.mark.parametrize(("kind", "by"), [("delta", "bucket[4]"), ("iceberg", "bucket[0]"), ("iceberg", "week")])
+def test_partitions_that_a_format_has_not_are_refused(topic: Topic, kind: str, by: str) -> None:
+    words = ["table", topic.name, "--to", kind, "--table", "lake.orders", "--partition-by", by, "-b", topic.bootstrap]
+    result = CliRunner().invoke(cli, words)
+    assert result.exit_code == 2
+    assert f"--partition-by {by}: with --to {kind} it must be none, day, hour" in result.stderr
+
+
 def test_errors_name_the_table(topic: Topic) -> None:
     words = ["table", topic.name, "--to", "iceberg", "--table", "orders", "-b", topic.bootstrap]
     result = CliRunner().invoke(cli, words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.transforms import BucketTransform
 from tests.tables.conftest import Target, Topic, sorted_rows
 
 from ottla.client import Admin, ClientConfig, Cluster, NewTopic, TopicPartition
@@ -79,6 +82,29 @@ def test_partitions_by_the_timestamp(topic: Topic, make_target: Callable[[str], 
     assert sorted_rows(target.read_arrow()) == topic.rows(20)
     with pytest.raises(TableError, match=f"is partitioned by {by}, not by none"):
         copy_topic(topic, target)
+
+
+def test_an_iceberg_table_is_partitioned_by_the_hash_of_the_key(
+    topic: Topic, make_target: Callable[[str], Target]
+) -> None:
+    target = make_target("iceberg")
+    for start in (0, 20):
+        topic.send(start, 20)
+        copy_topic(topic, target, partition_by="bucket[4]")
+    assert sorted_rows(target.read_arrow()) == topic.rows(40)
+    table = load_catalog("default", **target.properties).load_table(target.location)
+    hashed = BucketTransform(4).transform(table.schema().find_type("key"))
+    wanted, files = defaultdict[int | None, set[bytes | None]](set), defaultdict[int | None, set[bytes | None]](set)
+    for _partition, _offset, key, _value in topic.rows(40):
+        wanted[hashed(key)].add(key)
+    for task in table.scan().plan_files():
+        rows = pq.read_table(task.file.file_path.removeprefix("file://"))
+        files[task.file.partition[0]].update(rows["key"].to_pylist())
+    assert files == wanted
+    with pytest.raises(TableError, match="is partitioned by bucket_4, not by bucket_8"):
+        copy_topic(topic, target, partition_by="bucket[8]")
+    with pytest.raises(TableError, match="delta cannot be partitioned by bucket"):
+        copy_topic(topic, make_target("delta"), partition_by="bucket[4]")
 
 
 def test_parquet_is_not_partitioned(topic: Topic, make_target: Callable[[str], Target]) -> None:

@@ -68,8 +68,10 @@ def age_files(folder: Path, days: int = 2) -> None:
         os.utime(path, (then, then))
 
 
-@BOTH
-@pytest.mark.parametrize("by", ["none", "hour"])
+@pytest.mark.parametrize(
+    ("kind", "by"),
+    [("iceberg", "none"), ("iceberg", "hour"), ("iceberg", "bucket[4]"), ("delta", "none"), ("delta", "hour")],
+)
 def test_the_copy_continues_after_compaction_and_expiry(
     topic: Topic, make_target: Callable[[str], Target], kind: str, by: str
 ) -> None:

@@ -34,7 +34,10 @@ def pairs_of(target: Target) -> dict[bytes, bytes | None]:
     return {row["key"]: row["value"] for row in rows}
 
 
-@pytest.mark.parametrize(("kind", "by"), [("iceberg", "none"), ("delta", "none"), ("iceberg", "day"), ("delta", "day")])
+@pytest.mark.parametrize(
+    ("kind", "by"),
+    [("iceberg", "none"), ("delta", "none"), ("iceberg", "day"), ("delta", "day"), ("iceberg", "bucket[4]")],
+)
 def test_the_table_has_the_last_value_of_each_key(
     topic: Topic, make_target: Callable[[str], Target], kind: str, by: str
 ) -> None:

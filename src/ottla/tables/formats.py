@@ -10,10 +10,10 @@ from typing import Final
 
 from ottla.tables.errors import TableError
 from ottla.tables.maintenance.plan import TableMaintainer
+from ottla.tables.partitionings import describe_possible, is_possible
 from ottla.tables.writers import MAKING, Making, TableWriter
 
 FORMATS: Final = ("iceberg", "delta", "parquet")
-PARTITIONINGS: Final = ("none", "day", "hour")
 
 
 def open_table(
@@ -29,6 +29,11 @@ def open_table(
 
     properties: of the Iceberg catalog or of Delta's object store. Raises TableError, OSError.
     """
+    if kind != "parquet" and not is_possible(kind, making.partition_by):
+        raise TableError(
+            f"a table of the format {kind} cannot be partitioned by {making.partition_by}",
+            f"Take one of {describe_possible(kind)}",
+        )
     if kind == "iceberg":
         from ottla.tables.iceberg import IcebergWriter  # noqa: PLC0415 - libraries of 100 MB
 

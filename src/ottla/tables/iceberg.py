@@ -28,6 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ottla.tables.column_types import ColumnTypes, standard_schema
 from ottla.tables.errors import CommitConflict, OffsetsLostError, TableError
 from ottla.tables.offsets import TableOffsets, decode_offsets
+from ottla.tables.partitionings import has_buckets, partition_name
 from ottla.tables.rows import live_rows
 from ottla.tables.writers import Making, require_mode, require_partitioning
 
@@ -70,9 +71,11 @@ class IcebergWriter:
         try:
             table = catalog.load_table(self._identifier)
         except NoSuchTableError:
-            create_iceberg(catalog, self._identifier, making.layout.schema, making.layout.time, making.partition_by)
+            column = making.layout.key if has_buckets(making.partition_by) else making.layout.time
+            create_iceberg(catalog, self._identifier, making.layout.schema, column, making.partition_by)
             table = catalog.load_table(self._identifier)
-        require_partitioning(self.name, making.partition_by, [field.name for field in table.spec().fields])
+        wanted, found = partition_name(making.partition_by), [field.name for field in table.spec().fields]
+        require_partitioning(self.name, wanted, found)
         return table
 
     @property
@@ -131,11 +134,6 @@ def create_iceberg(catalog: Catalog, identifier: str, schema: pa.Schema, column:
             transform = _TRANSFORMS[by] if by in _TRANSFORMS else parse_transform(by)
             with transaction.update_spec() as update:
                 update.add_field(column, transform, partition_name(by))
-
-
-def partition_name(by: str) -> str:
-    """The name of the partitions that `create_iceberg` makes."""
-    return by.replace("[", "_").removesuffix("]")
 
 
 def delete_keys(

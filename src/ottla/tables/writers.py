@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from ottla.tables.column_types import ColumnTypes
 from ottla.tables.errors import CommitConflict, ConcurrentWriterError, TableError
 from ottla.tables.offsets import TableOffsets
+from ottla.tables.partitionings import NONE
 from ottla.tables.rows import BYTES, Layout
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class Making(NamedTuple):
 
     layout: Layout = BYTES
     """With `is_upsert` the table has one row per key."""
-    partition_by: str = "none"
+    partition_by: str = NONE
+    """none; day or hour of the record's timestamp; bucket[NUMBER], the hash of its key, with Iceberg."""
 
 
 MAKING: Final = Making()
@@ -84,7 +86,7 @@ def commit_rows(
 
 def require_partitioning(name: str, wanted: str, columns: Sequence[str]) -> None:
     """Raise TableError if a table is partitioned by other columns than the wanted one ("none": not at all)."""
-    if list(columns) != ([] if wanted == "none" else [wanted]):
+    if list(columns) != ([] if wanted == NONE else [wanted]):
         found = ", ".join(columns) or "none"
         raise TableError(
             f"{name} is partitioned by {found}, not by {wanted}", "Give its partitioning, or name a new table"

@@ -18,6 +18,7 @@ from ottla.cli.commands.table_maintenance import catalog_options, maintain_table
 from ottla.cli.name_options import complete_topics
 from ottla.cli.options import client_settings, common_options, output_option, print_note, resolve_secrets
 from ottla.cli.views.output import write_json, write_line
+from ottla.tables.partitionings import NONE, TIME_PARTITIONINGS, describe_possible, is_possible, partition_name
 
 if TYPE_CHECKING:
     from ottla.tables.column_types import ColumnTypes
@@ -46,6 +47,10 @@ class TableGroup(click.Group):
         return [*super().shell_complete(ctx, incomplete), *topics]
 
 
+def _complete_partitionings(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [each for each in (NONE, *TIME_PARTITIONINGS, "bucket[16]") if each.startswith(incomplete)]
+
+
 @click.group(cls=TableGroup)
 def table() -> None:
     """Copy a topic into a table, and maintain the table.
@@ -68,10 +73,11 @@ table.add_command(maintain_table)
 @catalog_options
 @click.option(
     "--partition-by",
-    type=click.Choice(["none", "day", "hour"]),
-    default="none",
+    default=NONE,
     show_default=True,
-    help="Partition a new table by the record's timestamp.",
+    metavar="PARTITIONING",
+    shell_complete=_complete_partitionings,
+    help="Partition a new table: day or hour of the record's timestamp; Iceberg: bucket[16], the hash of its key.",
 )
 @click.option(
     "--commit-every",
@@ -135,11 +141,14 @@ def _open_writer(topic: str, given: Mapping[str, Any]) -> TableWriter:
 
     if (given["value_schema"] is None) != (given["registry"] is None):
         raise click.UsageError("--value-schema and --schema-registry: give both or none.")
+    kind, by = given["kind"], given["partition_by"]
+    if not is_possible(kind, by):
+        raise click.UsageError(f"--partition-by {by}: with --to {kind} it must be {describe_possible(kind)}.")
     return open_table(
-        given["kind"],
+        kind,
         given["location"],
         topic,
-        Making(_layout(given), given["partition_by"]),
+        Making(_layout(given), by),
         catalog=given["catalog"],
         properties=resolve_properties(given["properties"]),
     )
@@ -166,7 +175,8 @@ def _row_maker(types: ColumnTypes, given: Mapping[str, Any]) -> RowMaker:
     found = resolve_secrets({"config.providers": "file,env,dir", "--schema-registry": given["registry"]})
     registry = SchemaRegistry(str(found["--schema-registry"]))
     decoder = ValueDecoder(registry, given["value_schema"], given["message"])
-    reserved = [] if given["partition_by"] == "none" else [given["partition_by"]]
+    by = given["partition_by"]
+    reserved = [] if by == NONE else [partition_name(by)]
     return DecodedRows(decoder, layout, types, reserved)
 
 

@@ -6,16 +6,11 @@ Zone: pure. Imports neither Spark nor a format's library.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
 
 from ottla.pipeline.errors import BadPipeline
-
-_PARTITIONINGS: Final = ("none", "day", "hour")
-_BUCKETS: Final = re.compile(r"bucket\[[1-9][0-9]{0,3}\]")
-"""As Iceberg writes the transform."""
+from ottla.tables.partitionings import NONE, TIME_PARTITIONINGS, describe_possible, is_possible
 
 
 @dataclass(frozen=True)
@@ -35,22 +30,17 @@ class TableTarget:
     def __post_init__(self) -> None:
         if not self.location:
             raise BadPipeline(f"{self.kind}(…) needs the name of the table")
-        if self.partition_by not in (None, *_PARTITIONINGS) and not self._has_buckets:
-            allowed = ", ".join(_PARTITIONINGS) + (", bucket[1] to bucket[9999]" if self.kind == "iceberg" else "")
-            raise BadPipeline(f"{self}: partition_by must be {allowed}, not {self.partition_by!r}")
-
-        if self.kind == "parquet" and (self.is_partitioned_by_time or self.upsert):
+        if self.kind == "parquet" and (self.partition_by not in (None, NONE) or self.upsert):
             option = "upsert" if self.upsert else "partition_by"
             raise BadPipeline(f"{self}: {option} is not possible with a folder of files: take iceberg or delta")
+        if self.partition_by is not None and not is_possible(self.kind, self.partition_by):
+            allowed = describe_possible(self.kind)
+            raise BadPipeline(f"{self}: partition_by must be {allowed}, not {self.partition_by!r}")
 
     @property
     def is_partitioned_by_time(self) -> bool:
         """Whether rows need a column `timestamp`."""
-        return self.partition_by in _PARTITIONINGS[1:]
-
-    @property
-    def _has_buckets(self) -> bool:
-        return self.kind == "iceberg" and _BUCKETS.fullmatch(self.partition_by or "") is not None
+        return self.partition_by in TIME_PARTITIONINGS
 
     def __str__(self) -> str:
         """The output of a step in plans and lists. No topic has such a name: it has a blank."""

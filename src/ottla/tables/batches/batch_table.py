@@ -19,6 +19,7 @@ from ottla.tables.errors import (
     RowNotReadableError,
     TableError,
 )
+from ottla.tables.partitionings import TIME_PARTITIONINGS, has_buckets
 
 _ATTEMPTS: Final = 20
 """Commits of one batch, while maintenance and other queries commit to the same table."""
@@ -26,7 +27,6 @@ _ATTEMPTS: Final = 20
 
 TIME_COLUMN: Final = "timestamp"
 """The column by which `day` and `hour` partition a table."""
-TIME_PARTITIONINGS: Final = ("day", "hour")
 KEY: Final = "key"
 """The column of which a table has each value once, with upsert."""
 MARK: Final = "_deleted"
@@ -51,7 +51,7 @@ class BatchMaking(NamedTuple):
     @property
     def has_buckets(self) -> bool:
         """Whether the table is partitioned by the hash of its keys."""
-        return self.partition_by not in (None, "none", *TIME_PARTITIONINGS)
+        return has_buckets(self.partition_by)
 
 
 MAKING: Final = BatchMaking()

@@ -39,9 +39,9 @@ from ottla.tables.iceberg import (
     create_iceberg,
     delete_keys,
     has_upserts,
-    partition_name,
     without_retries,
 )
+from ottla.tables.partitionings import partition_name
 from ottla.tables.rows import BYTES
 from ottla.tables.writers import require_mode, require_partitioning
 
