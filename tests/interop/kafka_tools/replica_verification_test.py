@@ -14,12 +14,14 @@ from typing import Final
 
 import pytest
 from testbench.apache_kafka import packages, tools
+from testbench.apache_kafka.tool_shell import ToolShell
 from testbench.clients import Confluent, Record
 from testbench.cluster import OttlaOnZooKeeper
 from testbench.zookeeper import ZooKeeper
 from tests.interop.kafka_tools.comparison import Comparison, run_ottla
 
 from ottla.record.batch import batches_of, seal_crc
+from ottla.server.embedded import EmbeddedBroker
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
@@ -29,8 +31,18 @@ _STAMP: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}: (.*)")
 _LAG: Final = re.compile(r"max lag is (\d+) for partition (\w+)-0 at offset (\d+) among (\d) partitions")
 
 
+@pytest.mark.parametrize("words", ["--topics-include x(", "--topics-include a --topics-include b"])
+def test_topics_are_not_chosen_where_there_are_none(kafka_3_shell: ToolShell, words: str) -> None:
+    with EmbeddedBroker() as broker:
+        given = shlex.split(f"--broker-list {broker.bootstrap} {words}")
+        code, text = kafka_3_shell.run(TOOL, *given)
+        assert run_ottla(TOOL, given) == (code, text.removeprefix("ERROR - ") + "\n")
+
+
 def test_wrong_words(both_3: Comparison) -> None:
     brokers = f"--broker-list {both_3.bootstrap}"
+    # Neither tool looks at the choice of topics where there are none.
+    Confluent().write(both_3.bootstrap, f"{both_3.ottla_prefix}t", [Record(b"k", b"v")])
     both_3.compare(
         TOOL,
         f"""

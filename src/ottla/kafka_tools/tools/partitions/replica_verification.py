@@ -43,9 +43,9 @@ class _Numbers(NamedTuple):
 def run_replica_verification(options: Options) -> int:
     """Compare until a signal comes, or until two replicas have different offsets: then the exit code is 1."""
     _check_brokers(options)
-    numbers, expression = _parse_numbers(options), _topics_expression(options)
+    numbers = _parse_numbers(options)
     with open_cluster(options) as cluster:
-        topics = _matching_topics(cluster, expression)
+        topics = _matching_topics(cluster, options)
         fetches = ReplicaFetches(cluster, topics, numbers.fetch_size, numbers.max_wait_ms, _warn)
         offsets = _start_offsets(cluster, sorted(fetches.replicas), numbers.start_time)
         _print_line("verification process is started")
@@ -81,6 +81,20 @@ def _parse_numbers(options: Options) -> _Numbers:
     )
 
 
+def _matching_topics(cluster: Cluster, options: Options) -> list[TopicView]:
+    # Internal topics as well: their replicas matter as much.
+    topics = {topic.name: topic for topic in Admin(cluster).list_topics(internal=True)}
+    found: list[TopicView] = []
+    if topics:  # Kafka's tool does not look at the expression without a topic
+        expression = _topics_expression(options)
+        found = [topics[name] for name in matching_names(expression, sorted(topics))]
+    if not any(topic.partitions for topic in found):
+        raise ToolError(
+            "No topics found. [topics-include] if specified, is either filtering out all topics or there is no topic."
+        )
+    return found
+
+
 def _topics_expression(options: Options) -> str:
     # The expression as it was given is checked, before its commas become alternatives.
     expression = options.value_of("topics-include", options.value_of("topic-white-list", ".*"))
@@ -89,17 +103,6 @@ def _topics_expression(options: Options) -> str:
     except (re.error, OverflowError, RecursionError):
         raise ToolError(f"{expression} is an invalid regex", "java.lang.RuntimeException") from None
     return expression
-
-
-def _matching_topics(cluster: Cluster, expression: str) -> list[TopicView]:
-    # Internal topics as well: their replicas matter as much.
-    topics = {topic.name: topic for topic in Admin(cluster).list_topics(internal=True)}
-    found = [topics[name] for name in matching_names(expression, sorted(topics))]
-    if not any(topic.partitions for topic in found):
-        raise ToolError(
-            "No topics found. [topics-include] if specified, is either filtering out all topics or there is no topic."
-        )
-    return found
 
 
 def _start_offsets(cluster: Cluster, partitions: list[TopicPartition], start_time: int) -> dict[TopicPartition, int]:
