@@ -18,6 +18,8 @@ from testbench.run_tests import (
     NOTHING_CHOSEN,
     PYTHON,
     ROOT,
+    SECOND_TRIES,
+    TESTS_FAILED,
     WITH_DISK,
     WITH_ROOT,
     Lanes,
@@ -27,6 +29,7 @@ from testbench.run_tests import (
     pieces,
     python_parts,
     spark_parts,
+    try_again,
 )
 
 MARKERS = ("interop", "kafka", "spark", "root", "disk")
@@ -119,7 +122,39 @@ def test_output_of_all_parts_is_printed_and_failures_are_named(
 def test_tests_that_failed_are_named_for_the_end_of_the_output(tmp_path: Path) -> None:
     summary = "print('FAILED tests/a_test.py::test_a - assert 1 == 2', 'ERROR tests/b_test.py', 'FAILED', sep=chr(10))"
     running = run(tmp_path, [part("bad", summary), part("good")])
-    assert running.failures == ["FAILED tests/a_test.py::test_a - assert 1 == 2", "ERROR tests/b_test.py"]
+    assert [line for lines in running.failures.values() for line in lines] == [
+        "FAILED tests/a_test.py::test_a - assert 1 == 2",
+        "ERROR tests/b_test.py",
+    ]
+
+
+def lanes_with(tmp_path: Path, third_party: bool, *lines: str) -> Lanes:
+    """Lanes after a part whose tests failed with these lines."""
+    program = f"import sys; print({chr(10).join(lines)!r}); sys.exit({TESTS_FAILED})"
+    return run(tmp_path, [part("bad", program)._replace(is_tried_twice=third_party)])
+
+
+def test_tests_of_third_party_clients_run_once_more(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    passes = tmp_path / "second_test.py"
+    passes.write_text("import pytest\n@pytest.mark.parametrize('n', [1])\ndef test_a(n): pass\ndef test_b(): 1 / 0\n")
+    good, bad = f"FAILED {passes}::test_a[1] - assert 1 - 2", f"ERROR {passes}::test_b"
+    running = lanes_with(tmp_path, True, good)
+    try_again(running)
+    assert failed(running.codes) == []
+    assert f"passed only in the second run:\n  {passes}::test_a[1]\n" in capfd.readouterr().out
+    running = lanes_with(tmp_path, True, good, bad)
+    try_again(running)
+    assert failed(running.codes) == ["bad"]
+
+
+def test_other_tests_and_many_tests_have_one_try(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    passes = tmp_path / "second_test.py"
+    passes.write_text("def test_a(): pass\n")
+    line = f"FAILED {passes}::test_a"
+    for running in (lanes_with(tmp_path, False, line), lanes_with(tmp_path, True, *[line] * (SECOND_TRIES + 1))):
+        try_again(running)
+        assert failed(running.codes) == ["bad"]
+    assert "second run" not in capfd.readouterr().out
 
 
 def test_stop_interrupts_the_parts_and_begins_no_other(tmp_path: Path) -> None:
