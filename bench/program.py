@@ -12,9 +12,6 @@ from bench.filling import Filling, judge
 from bench.report import keep, number, write
 from bench.rows import Row
 
-KEPT = "Kept from"
-"""The beginning of the notes that `keep` adds."""
-
 
 class Program(NamedTuple):
     """A bench: its report, and its options where they differ from those of others."""
@@ -72,8 +69,7 @@ def run_program(
         bench = make(options, Path(name))
         bench.run()
     kept = keep(bench.rows, bench.only, options.out, program.name) if options.keep else []
-    # Other notes of the earlier run are computed from the rows, kept ones included.
-    texts = [note for note in kept if note.startswith(KEPT)] + notes(bench.rows)
+    texts = kept + notes(bench.rows)
     command = " ".join([f"bench/{program.name}.py", *arguments])
     rows, loads = bench.rows, bench.loads
     write(rows, loads, options.runs, command, options.out, name=program.name, head=head, notes=texts, line=line)

@@ -62,16 +62,25 @@ def _samples(row: Row) -> str:
 
 
 def keep(rows: dict[str, Row], measured: Collection[str], directory: Path, name: str) -> list[str]:
-    """Fill rows that are not measured now with the samples in <name>.json. Returns a note about them."""
+    """Fill rows that are not measured now with the samples in <name>.json. Returns a note for each run they are of."""
     path = directory / f"{name}.json"
     earlier = json.loads(path.read_text()) if path.exists() else {"rows": {}}
-    kept = [key for key in rows if key not in measured and earlier["rows"].get(key, {}).get("samples")]
-    for key in kept:
-        rows[key].samples = earlier["rows"][key]["samples"]
-    if not kept:
-        return []
-    titles = "; ".join(rows[key].title for key in kept)
-    return [f"Kept from `{earlier['command']}`, {earlier['when']}: {titles}.", *earlier["notes"]]
+    kept: dict[tuple[str, str], list[str]] = {}
+    for key, row in rows.items():
+        found = earlier["rows"].get(key, {})
+        if key not in measured and found.get("samples"):
+            row.samples = found["samples"]
+            # A row that the earlier run kept itself is of the run before.
+            command, when = found.get("kept_from") or (earlier["command"], earlier["when"])
+            row.kept_from = command, when
+            kept.setdefault(row.kept_from, []).append(row.title)
+    newest_first = sorted(kept.items(), key=lambda item: item[0][1], reverse=True)
+    return [f"Kept from `{command}`, {when}: {'; '.join(titles)}." for (command, when), titles in newest_first]
+
+
+def _data(row: Row) -> dict[str, object]:
+    found: dict[str, object] = {"samples": row.samples, "limit": row.limit, "verdict": row.verdict}
+    return found | ({"kept_from": row.kept_from} if row.kept_from else {})
 
 
 def write(
@@ -108,8 +117,6 @@ def write(
         "notes": list(notes),
         "runs": runs,
         "loads": loads,
-        "rows": {
-            key: {"samples": row.samples, "limit": row.limit, "verdict": row.verdict} for key, row in rows.items()
-        },
+        "rows": {key: _data(row) for key, row in rows.items()},
     }
     (directory / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")

@@ -22,6 +22,8 @@ class Row:
     """The quantile of the samples that is compared: the median, or up to the worst (1)."""
     samples: dict[str, list[float]] = field(default_factory=dict)
     """Peer → one value per run."""
+    kept_from: tuple[str, str] | None = None
+    """Command and time of the earlier run that measured it; None: the present one."""
 
     def add(self, peer: str, value: float) -> None:
         """Keep a sample."""
