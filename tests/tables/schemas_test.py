@@ -16,6 +16,7 @@ from tests.tables.dead_letters_test import make_letters, read_letters
 from tests.tables.registered import Registered, ServiceInMemory, framed, record, served
 
 from ottla.cli.main import cli
+from ottla.client import Producer
 from ottla.retry.headers import read_trail
 from ottla.schemas.framing import write_framing
 from ottla.tables.iceberg import IcebergWriter
@@ -204,5 +205,66 @@ def test_upsert_of_decoded_values(registered: Registered, make_target: Callable[
 
 
 def test_options_that_need_each_other(registered: Registered, make_target: Callable[[str], Target]) -> None:
-    words = ["table", "t", *make_target("delta").words, "--value-schema", "avro", "-b", registered.topic.bootstrap]
-    assert "give both or none" in CliRunner().invoke(cli, words).stderr
+    words = ["table", "t", *make_target("delta").words, "-b", registered.topic.bootstrap]
+    url = ["--schema-registry", registered.url]
+    for given in (["--value-schema", "avro"], ["--key-schema", "avro"], url, ["--key-schema", "text", *url]):
+        assert "give both or none" in CliRunner().invoke(cli, [*words, *given]).stderr
+
+
+def send_keyed(registered: Registered, *pairs: tuple[bytes | None, bytes | None]) -> None:
+    with Producer({"bootstrap.servers": registered.topic.bootstrap}) as producer:
+        for key, value in pairs:
+            producer.send(registered.topic.name, value, key=key, partition=0)
+
+
+def test_decoded_keys_are_a_column(registered: Registered, make_target: Callable[[str], Target]) -> None:
+    """Keys evolve like values; the bytes are a column as before, and tell the rows of an upsert apart."""
+    old, new, schema = record(id="int"), record(id="int", shop="string"), record(a="int")
+    first, second, value = registered.register(old), registered.register(new), registered.register(schema)
+    target = make_target("iceberg")
+    one, two = framed(first, old, {"id": 1}), framed(second, new, {"id": 2, "shop": "x"})
+    send_keyed(registered, (one, framed(value, schema, {"a": 1})), (one, framed(value, schema, {"a": 2})))
+    more = ("--upsert", "--key-schema", "avro")
+    copy_rows(registered, target, *more)
+    send_keyed(registered, (two, framed(value, schema, {"a": 3})))
+    copy_rows(registered, target, *more)
+    rows = [({"id": 1, "shop": None}, one, 2), ({"id": 2, "shop": "x"}, two, 3)]
+    assert values_of(target, "_kafka_decoded_key", "_kafka_key", "a") == rows
+    send_keyed(registered, (one, None))
+    copy_rows(registered, target, *more)
+    assert values_of(target, "_kafka_decoded_key") == [({"id": 2, "shop": "x"},)]
+    refused = run_table(registered, target, "--upsert")
+    assert "has the column _kafka_decoded_key: it was made with --key-schema" in refused.stderr
+
+
+def test_keys_as_text_need_no_registry(registered: Registered, target: Target) -> None:
+    words = ["table", registered.topic.name, *target.words, "--exit-at-end", "-b", registered.topic.bootstrap]
+    send_keyed(registered, ("é".encode(), b"\xff"), (None, None))
+    result = CliRunner().invoke(cli, [*words, "--key-schema", "text"])
+    assert result.exit_code == 0, result.stderr
+    assert values_of(target, "decoded_key", "key", "value") == [("é", "é".encode(), b"\xff"), (None, None, None)]
+    assert "it was made with --key-schema" in CliRunner().invoke(cli, words).stderr
+    send_keyed(registered, (b"\xff", b"v"), (b"k", b"w"))
+    assert "the key is not text in UTF-8" in CliRunner().invoke(cli, [*words, "--key-schema", "text"]).stderr
+    letters = make_letters(registered.topic)
+    result = CliRunner().invoke(cli, [*words, "--key-schema", "text", "--dead-letters", letters])
+    assert result.exit_code == 0, result.stderr
+    assert values_of(target, "decoded_key")[2:] == [("k",)]
+    assert [each.key for each in read_letters(registered.topic, letters)] == [b"\xff"]
+
+
+def test_a_record_whose_key_and_value_are_wrong_is_one_letter(
+    registered: Registered, make_target: Callable[[str], Target]
+) -> None:
+    schema = record(a="int")
+    number = registered.register(schema)
+    good = framed(number, schema, {"a": 1})
+    send_keyed(registered, (b"plain", good), (good, b"plain"), (b"plain", b"plain"), (good, good), (None, good))
+    letters, target = make_letters(registered.topic), make_target("delta")
+    more = ("--key-schema", "avro", "--columns", "nested", "--dead-letters", letters)
+    found = copy_rows(registered, target, *more)
+    assert (found["rows"], found["dead_letters"]) == (2, 3)
+    assert values_of(target, "offset", "decoded_key", "value") == [(3, {"a": 1}, {"a": 1}), (4, None, {"a": 1})]
+    failures = [read_trail(each.headers).failure for each in read_letters(registered.topic, letters)]
+    parts = sorted(each.message.partition(" is not framed")[0].rpartition(" ")[2] for each in failures if each)
+    assert parts == ["key", "key", "value"]

@@ -1,4 +1,4 @@
-"""Values of records as columns of the schemas that they were written with.
+"""Values and keys of records as columns of the schemas that they were written with.
 
 Zone: real. Each record is decoded with its own schema, whichever versions came before: no field is lost, and the same
 record is the same row in every run. A registry that cannot be reached ends the copy, because its values may be good.
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ottla.client.schemas.framed_columns import (
     MISSING,
@@ -45,36 +46,40 @@ class DecodedPart(NamedTuple):
     """Why a row was not read (string); null: it was."""
 
 
-class ValueDecoder:
-    """Decodes values that are framed with schemas of one type."""
+class SchemaDecoder:
+    """Decodes values, or keys, that are framed with schemas of one type."""
 
-    def __init__(self, registry: SchemaSource, kind: str, message: str = "", *, pause_s: float = PAUSE_S) -> None:
+    def __init__(
+        self, registry: SchemaSource, kind: str, message: str = "", *, is_key: bool = False, pause_s: float = PAUSE_S
+    ) -> None:
         """kind: of KINDS. message: of Protobuf; empty: the first one of a schema. pause_s: as of FramedColumns."""
         self._registry = registry
         self._type = KINDS[kind]
         self._message = message
         self._pause_s = pause_s
+        self._is_key = is_key
         self._decoders: dict[int | str, FramedColumns | str] = {}
         """By schema; a text: why its values have no columns."""
         self._unknown: dict[int | str, tuple[float, str]] = {}
 
-    def decode_values(self, values: pa.Array, headers: pa.Array) -> Iterator[DecodedPart]:
+    def decode_payloads(self, payloads: pa.Array, headers: pa.Array) -> Iterator[DecodedPart]:
         """The values (binary) by schema, in the order of first rows. Raises RegistryRequestError: no answer."""
-        groups = group_by_schema(values, headers, False, has_indexes=self._type == "PROTOBUF")
+        groups = group_by_schema(payloads, headers, self._is_key, has_indexes=self._type == "PROTOBUF")
         # In the order of the records: of two schemas that conflict, the first one has the column.
         for framing, rows in sorted(groups, key=lambda group: int(group[1][0])):
-            yield self._decode_part(framing, rows, values, headers)
+            yield self._decode_part(framing, rows, payloads, headers)
 
-    def _decode_part(self, framing: Framing | int, rows: Numbers, values: pa.Array, headers: pa.Array) -> DecodedPart:
+    def _decode_part(self, framing: Framing | int, rows: Numbers, payloads: pa.Array, headers: pa.Array) -> DecodedPart:
         if isinstance(framing, int):
-            reason = "the value is not framed with the id of a schema" if framing == UNFRAMED else None
+            part = "key" if self._is_key else "value"
+            reason = f"the {part} is not framed with the id of a schema" if framing == UNFRAMED else None
             return _without_values("", rows, reason)
         name = f"schema {framing.schema}"
         decoder = self._find_decoder(framing.schema)
         if isinstance(decoder, str):
             return _without_values(name, rows, decoder)
         chosen = pa.array(rows)
-        found, reasons = decoder.decode(values.take(chosen), headers.take(chosen))
+        found, reasons = decoder.decode(payloads.take(chosen), headers.take(chosen), is_key=self._is_key)
         return DecodedPart(name, rows, found, reasons)
 
     def _find_decoder(self, name: int | str) -> FramedColumns | str:
@@ -109,6 +114,28 @@ class ValueDecoder:
             self._unknown.clear()
         self._unknown[name] = time.monotonic(), reason
         return reason
+
+
+class TextDecoder:
+    """Decodes keys that are text, without a schema."""
+
+    def decode_payloads(self, payloads: pa.Array, headers: pa.Array) -> Iterator[DecodedPart]:  # noqa: ARG002  # the seam's
+        """All keys (binary) as strings."""
+        rows = np.arange(len(payloads))
+        try:
+            yield DecodedPart("", rows, payloads.cast(pa.string()), pa.nulls(len(payloads), pa.string()))
+        except pa.ArrowInvalid:
+            texts = [_decode_text(each) for each in payloads.to_pylist()]
+            is_wrong = pa.array([text is None for text in texts])
+            reasons = pc.if_else(pc.and_(is_wrong, payloads.is_valid()), "the key is not text in UTF-8", None)
+            yield DecodedPart("", rows, pa.array(texts, pa.string()), reasons)
+
+
+def _decode_text(payload: bytes | None) -> str | None:
+    try:
+        return None if payload is None else payload.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _without_values(schema: str, rows: Numbers, reason: str | None) -> DecodedPart:

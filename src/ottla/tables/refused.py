@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.retry.headers import Failure
-from ottla.tables.decoded_rows import CONFLICT
+from ottla.tables.decoded_columns import CONFLICT
 from ottla.tables.errors import ColumnConflictError, RowNotReadableError
 from ottla.tables.rows import Refused
 

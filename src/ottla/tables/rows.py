@@ -51,6 +51,11 @@ class Layout(NamedTuple):
         return f"{self.prefix}key"
 
     @property
+    def decoded_key(self) -> str:
+        """The column of the decoded key, if the table has one."""
+        return f"{self.prefix}decoded_key"
+
+    @property
     def partition(self) -> str:
         """The column of the partition."""
         return f"{self.prefix}partition"
@@ -162,8 +167,13 @@ def live_rows(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.invert(rows[DELETED])).drop_columns([DELETED])
 
 
-def require_columns(name: str, layout: Layout, columns: pa.Schema) -> None:
-    """Raise TableError unless a table has the columns of a layout."""
+def require_columns(name: str, layout: Layout, columns: pa.Schema, *, has_decoded_key: bool = False) -> None:
+    """Raise TableError unless a table has the columns of a layout, and that of decoded keys only if they are."""
+    if layout.decoded_key in columns.names and not has_decoded_key:
+        raise TableError(
+            f"{name} has the column {layout.decoded_key}: it was made with --key-schema",
+            "Give the options that it was made with, or name a new table",
+        )
     found = {each.name: each.type for each in standard_schema(columns)}
     wanted = standard_schema(layout.schema)
     wrong = [each.name for each in wanted if found.get(each.name) != each.type]

@@ -21,13 +21,16 @@ from ottla.cli.views.output import write_json, write_line
 from ottla.tables.partitionings import NONE, TIME_PARTITIONINGS, describe_possible, is_possible, partition_name
 
 if TYPE_CHECKING:
+    from ottla.client.schemas.registry import SchemaRegistry
     from ottla.tables.column_types import ColumnTypes
     from ottla.tables.copying import CopyOptions, TopicCopy
     from ottla.tables.dead_letters import DeadLetters
+    from ottla.tables.decoded_columns import Decoder
     from ottla.tables.rows import Layout, RowMaker
     from ottla.tables.writers import TableWriter
 
 
+_TEXT = "text"
 _PACKAGES = {"avro": ("fastavro", "numba"), "json": ("jsonschema",), "protobuf": ("google.protobuf",)}
 
 
@@ -100,6 +103,11 @@ table.add_command(maintain_table)
     type=click.Choice(["avro", "json", "protobuf"]),
     help="Decode values by their schemas, which --schema-registry has.",
 )
+@click.option(
+    "--key-schema",
+    type=click.Choice(["avro", "json", "protobuf", _TEXT]),
+    help="Decode keys as well, into one column more; text needs no registry.",
+)
 @click.option("--schema-registry", "registry", metavar="URL", help="Where the schemas are: http://HOST:PORT.")
 @click.option(
     "--columns",
@@ -139,8 +147,8 @@ def _open_writer(topic: str, given: Mapping[str, Any]) -> TableWriter:
     from ottla.tables.formats import open_table
     from ottla.tables.writers import Making
 
-    if (given["value_schema"] is None) != (given["registry"] is None):
-        raise click.UsageError("--value-schema and --schema-registry: give both or none.")
+    if bool(_registered_kinds(given)) != (given["registry"] is not None):
+        raise click.UsageError("--value-schema or --key-schema, and --schema-registry: give both or none.")
     kind, by = given["kind"], given["partition_by"]
     if not is_possible(kind, by):
         raise click.UsageError(f"--partition-by {by}: with --to {kind} it must be {describe_possible(kind)}.")
@@ -161,29 +169,52 @@ def _layout(given: Mapping[str, Any]) -> Layout:
     return found._replace(is_upsert=given["upsert"])
 
 
+def _registered_kinds(given: Mapping[str, Any]) -> list[str]:
+    """The kinds of schemas that are asked of a registry."""
+    return [kind for kind in (given["value_schema"], given["key_schema"]) if kind not in (None, _TEXT)]
+
+
 def _row_maker(types: ColumnTypes, given: Mapping[str, Any]) -> RowMaker:
     from ottla.tables.rows import BytesRows
 
-    layout = _layout(given)
-    if given["value_schema"] is None:
-        return BytesRows(layout)
-    _require_packages(given["value_schema"])
-    from ottla.client.schemas.registry import SchemaRegistry
+    if given["value_schema"] is None and given["key_schema"] is None:
+        return BytesRows(_layout(given))
+    for kind in _registered_kinds(given):
+        _require_packages(kind)
     from ottla.tables.decoded_rows import DecodedRows
-    from ottla.tables.decoding import ValueDecoder
 
-    found = resolve_secrets({"config.providers": "file,env,dir", "--schema-registry": given["registry"]})
-    registry = SchemaRegistry(str(found["--schema-registry"]))
-    decoder = ValueDecoder(registry, given["value_schema"], given["message"])
     by = given["partition_by"]
     reserved = [] if by == NONE else [partition_name(by)]
-    return DecodedRows(decoder, layout, types, reserved)
+    return DecodedRows(_layout(given), types, _value_decoder(given), _key_decoder(given), reserved)
+
+
+def _value_decoder(given: Mapping[str, Any]) -> Decoder | None:
+    from ottla.tables.decoding import SchemaDecoder
+
+    kind = given["value_schema"]
+    return None if kind is None else SchemaDecoder(_open_registry(given), kind, given["message"])
+
+
+def _key_decoder(given: Mapping[str, Any]) -> Decoder | None:
+    from ottla.tables.decoding import SchemaDecoder, TextDecoder
+
+    kind = given["key_schema"]
+    if kind is None:
+        return None
+    return TextDecoder() if kind == _TEXT else SchemaDecoder(_open_registry(given), kind, is_key=True)
+
+
+def _open_registry(given: Mapping[str, Any]) -> SchemaRegistry:
+    from ottla.client.schemas.registry import SchemaRegistry
+
+    found = resolve_secrets({"config.providers": "file,env,dir", "--schema-registry": given["registry"]})
+    return SchemaRegistry(str(found["--schema-registry"]))
 
 
 def _require_packages(kind: str) -> None:
     if missing := [name for name in _PACKAGES[kind] if find_spec(name) is None]:
         command = "pip install 'ottla[tables,schemas,fast]'"
-        raise click.ClickException(f"--value-schema {kind} needs the package {missing[0]}: {command}")
+        raise click.ClickException(f"{kind} schemas need the package {missing[0]}: {command}")
 
 
 def _letters(settings: Mapping[str, Any], topic: str, name: str, letters: str | None) -> DeadLetters | None:

@@ -23,8 +23,8 @@ def parquet_history(folder: str, topic: str) -> History:
         raise TableError(f"{name} is not there", "Copy the topic into it with ottla table")
     if has_columns(path):
         raise TableError(
-            f"{name} has the columns of a schema: values were decoded, and those of the topic are bytes",
-            "Read a folder that was copied without --value-schema, and decode the values with from_avro",
+            f"{name} has the columns of a schema: keys or values were decoded, and those of the topic are bytes",
+            "Read a folder that was copied without --value-schema and --key-schema, and decode with from_avro",
         )
     for look in range(_LOOKS):
         try:
