@@ -109,7 +109,7 @@ def change_batch(directory: Path, *, sealed: bool) -> None:
 def lines_until_agreed(command: Sequence[str]) -> list[str]:
     """What a tool prints, without times, until no replica is behind; then SIGINT ends it."""
     found: list[str] = []
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
@@ -121,7 +121,7 @@ def lines_until_agreed(command: Sequence[str]) -> list[str]:
                 if (lag := _LAG.fullmatch(text[1])) and lag[1] == "0":
                     break
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 130
+            assert process.wait(180) == 130
         finally:
             process.kill()
     # The lines before are about replicas that did not know the high watermark yet.
