@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf.message_factory import GetMessageClass
@@ -24,7 +25,7 @@ from ottla.pipeline import Pipeline
 from ottla.record.batch import Record
 from ottla.schemas.protobuf.schema import ProtobufSchema
 from ottla.spark.errors import BadOption
-from ottla.spark.functions import from_avro, from_protobuf, to_avro, to_protobuf
+from ottla.spark.functions import from_avro, from_json_schema, from_protobuf, to_avro, to_json_schema, to_protobuf
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -278,6 +279,39 @@ def test_messages_that_to_protobuf_writes_confluent_reads(
     note = spark.range(1).selectExpr("struct('ü' as text) as o").select(registered.alias("value"))
     shown = from_protobuf("value", schema_registry=registry, subject=f"{topic}-notes", mode="FAILFAST")
     assert rows(note.select(shown.alias("o")).select("o.*")) == [{"text": "ü"}]
+
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": ["null", "integer"]},
+        "tags": {"type": "array", "items": {"type": "string"}},
+        "more": {"type": "object", "additionalProperties": {"type": "number"}},
+        "any": {},
+    },
+    "required": ["name"],
+    "additionalProperties": False,
+}
+
+
+def test_what_to_json_schema_writes_from_json_schema_and_confluent_read(
+    spark: Any, registry: str, client: SchemaRegistryClient, topic: str
+) -> None:
+    frame = spark.range(2).selectExpr("""
+        struct('ü' as name, cast(null as bigint) as age, array('x') as tags, map('k', 0.5D) as more,
+               if(id = 0, '{"x":[1,null]}', null) as any) as o""")
+    subject = {"schema_registry": registry, "subject": f"{topic}-value"}
+    encoded = frame.select(to_json_schema("o", schema=json.dumps(PERSON), **subject).alias("value"))
+    read = encoded.select(from_json_schema("value", mode="FAILFAST", **subject).alias("o"))
+    assert rows(read) == rows(frame)
+    deserialize = JSONDeserializer(json.dumps(PERSON), schema_registry_client=client)
+    found = [deserialize(bytes(row.value), context(topic)) for row in encoded.collect()]
+    person = {"name": "ü", "tags": ["x"], "more": {"k": 0.5}}
+    assert found == [{**person, "any": {"x": [1, None]}}, person]
+    nameless = spark.range(1).selectExpr("named_struct('name', cast(null as string)) as o")
+    with pytest.raises(Exception, match="is not a value of the JSON schema: null"):
+        nameless.select(to_json_schema("o", **subject)).collect()
 
 
 def test_a_stream_of_both(spark: Any, topics: Topics, topic: str, registry: str, client: SchemaRegistryClient,

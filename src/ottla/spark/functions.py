@@ -1,5 +1,5 @@
 """Columns of registered schemas in PySpark, without a jar: `from_avro`, `to_avro`, `from_protobuf`,
-`to_protobuf`, `from_json_schema`.
+`to_protobuf`, `from_json_schema`, `to_json_schema`.
 
 Zone: real. Functions over Arrow columns, in Spark's Python workers. A worker asks the registry for a schema once.
 """
@@ -129,6 +129,25 @@ def to_avro(
     none of the schema fails the task. Raises RegistryRequestError, InvalidSchema.
     """
     number, found = _find_writer("AVRO", _registry(schema_registry, ca_file), subject, version, schema)
+    return _encode_column(number, found, data)
+
+
+def to_json_schema(
+    data: Column | str,
+    *,
+    schema_registry: str,
+    subject: str,
+    version: int | str = "latest",
+    schema: str | None = None,
+    ca_file: str | None = None,
+) -> Column:
+    """Encode a column as JSON with the id of its schema in front, as Confluent's deserializers read it.
+
+    As `to_avro`, with a JSON schema: data has the type that `from_json_schema` shows, JSON text where the schema leaves
+    more than one. Fields that are null are left out unless they are required. Each value is compared with the schema,
+    as JSONSerializer does.
+    """
+    number, found = _find_writer("JSON", _registry(schema_registry, ca_file), subject, version, schema)
     return _encode_column(number, found, data)
 
 

@@ -19,6 +19,7 @@ _MODULES: Final = {"AVRO": "ottla.schemas.columns.avro", "JSON": "ottla.schemas.
 """Each has a function `make_columns`, as below."""
 _WRITERS: Final = {
     "AVRO": "ottla.schemas.columns.avro_writing",
+    "JSON": "ottla.schemas.columns.json_writing",
     "PROTOBUF": "ottla.schemas.columns.protobuf_writing",
 }
 """Each has a function `make_writer`, as below."""

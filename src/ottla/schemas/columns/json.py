@@ -32,7 +32,7 @@ class JsonColumns:
 
     def __init__(self, reader: JsonSchema) -> None:
         """Raises InvalidSchema: it has too many columns."""
-        self._shape = _Shapes(reader).shape_of(reader.root, ())
+        self._shape = shape_of(reader)
 
     @property
     def type(self) -> pa.DataType:
@@ -69,15 +69,31 @@ def make_columns(_: SchemaText, reader: SchemaText) -> JsonColumns:
     return JsonColumns(JsonSchema(reader.text, dict(reader.references)))
 
 
-class _Shape(NamedTuple):
+class Shape(NamedTuple):
     """The column of a schema."""
 
     type: pa.DataType
     convert: Convert
     is_nullable: bool
+    write: Convert
+    """Makes JSON's value of Arrow's; raises as `convert`."""
 
 
-def _convert(shape: _Shape, value: Any) -> Any:
+def shape_of(schema: JsonSchema) -> Shape:
+    """The column of a schema. Raises InvalidSchema: it has too many columns."""
+    return _Shapes(schema).shape_of(schema.root, ())
+
+
+def write_value(shape: Shape, value: Any) -> Any:
+    """JSON's value of Arrow's. Raises TypeError or ValueError: it is none of the schema's type."""
+    if value is None:
+        if not shape.is_nullable:
+            raise ValueError("null")
+        return None
+    return shape.write(value)
+
+
+def _convert(shape: Shape, value: Any) -> Any:
     if value is None:
         if not shape.is_nullable:
             raise ValueError("null")
@@ -90,7 +106,7 @@ class _Shapes:
         self._schema = schema
         self._count = 0
 
-    def shape_of(self, node: Any, above: tuple[int, ...]) -> _Shape:
+    def shape_of(self, node: Any, above: tuple[int, ...]) -> Shape:
         """The column of a node. above: identities of the schemas that it is in."""
         self._count += 1
         if self._count > MAX_COLUMNS:
@@ -113,7 +129,7 @@ class _Shapes:
         made = _SHAPES[rest[0]](self, node, below)
         return made._replace(is_nullable=made.is_nullable or len(rest) < len(names))
 
-    def _one_of(self, nodes: list[Any], above: tuple[int, ...]) -> _Shape:
+    def _one_of(self, nodes: list[Any], above: tuple[int, ...]) -> Shape:
         """The column of the only schema besides null."""
         rest = [each for each in nodes if self._schema.resolve(each) != {"type": "null"}]
         if len(rest) != 1:
@@ -121,7 +137,7 @@ class _Shapes:
         made = self.shape_of(rest[0], above)
         return made._replace(is_nullable=made.is_nullable or len(rest) < len(nodes))
 
-    def object_shape(self, node: Any, above: tuple[int, ...]) -> _Shape:
+    def object_shape(self, node: Any, above: tuple[int, ...]) -> Shape:
         """A struct or a map."""
         if not node.get("properties"):
             more = node.get("additionalProperties")
@@ -135,17 +151,27 @@ class _Shapes:
                 raise TypeError("not an object, or one that lacks a property")
             return {name: _convert(part, value[name]) if name in value else None for name, part in parts.items()}
 
-        return _Shape(pa.struct([(name, part.type) for name, part in parts.items()]), convert, False)
+        def write_struct(value: Any) -> Any:
+            # A null that is not required is left out: a schema seldom allows null beside a type.
+            written = {name for name, each in _checked(dict, value).items() if each is not None} | required
+            if unknown := written - parts.keys():
+                raise ValueError(f"no property {min(unknown)}")
+            return {name: write_value(part, value.get(name)) for name, part in parts.items() if name in written}
 
-    def _map_shape(self, node: Any, above: tuple[int, ...]) -> _Shape:
+        return _shape(pa.struct([(name, part.type) for name, part in parts.items()]), convert, write_struct)
+
+    def _map_shape(self, node: Any, above: tuple[int, ...]) -> Shape:
         part = self.shape_of(node, above)
 
         def convert(value: Any) -> Any:
             return [(key, _convert(part, each)) for key, each in _checked(dict, value).items()]
 
-        return _Shape(pa.map_(pa.string(), part.type), convert, False)
+        def write_map(value: Any) -> Any:
+            return {_checked(str, key): write_value(part, each) for key, each in value}
 
-    def array_shape(self, node: Any, above: tuple[int, ...]) -> _Shape:
+        return _shape(pa.map_(pa.string(), part.type), convert, write_map)
+
+    def array_shape(self, node: Any, above: tuple[int, ...]) -> Shape:
         """A list; of JSON text, if the items have no single schema."""
         items = node.get("items")
         part = self.shape_of(items, above) if isinstance(items, dict) and "prefixItems" not in node else _TEXT
@@ -153,7 +179,10 @@ class _Shapes:
         def convert(value: Any) -> Any:
             return [_convert(part, each) for each in _checked(list, value)]
 
-        return _Shape(pa.list_(part.type), convert, False)
+        def write_list(value: Any) -> Any:
+            return [write_value(part, each) for each in _checked(list, value)]
+
+        return _shape(pa.list_(part.type), convert, write_list)
 
 
 def _types_of_values(node: Any) -> list[str]:
@@ -189,8 +218,21 @@ def _to_float(value: Any) -> float:
         raise ValueError("not a number of 64 bits") from error
 
 
-def _object_text(shape: _Shape) -> _Shape:
-    return shape._replace(convert=lambda value: canonical_json(_checked(dict, value)), is_nullable=False)
+def _object_text(shape: Shape) -> Shape:
+    return shape._replace(
+        convert=lambda value: canonical_json(_checked(dict, value)),
+        is_nullable=False,
+        write=lambda value: _checked(dict, _parse_text(value)),
+    )
+
+
+def _shape(kind: pa.DataType, convert: Convert, write: Convert | None = None) -> Shape:
+    """write: None: a value of JSON is one of Arrow's."""
+    return Shape(kind, convert, False, write or convert)
+
+
+def _parse_text(value: Any) -> Any:
+    return _parse_json(_checked(str, value).encode())
 
 
 def _parse_json(payload: bytes) -> Any:
@@ -206,12 +248,12 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON value")
 
 
-_TEXT: Final = _Shape(pa.string(), canonical_json, True)
-_SHAPES: Final[dict[str, Callable[[_Shapes, Any, tuple[int, ...]], _Shape]]] = {
+_TEXT: Final = Shape(pa.string(), canonical_json, True, _parse_text)
+_SHAPES: Final[dict[str, Callable[[_Shapes, Any, tuple[int, ...]], Shape]]] = {
     "object": _Shapes.object_shape,
     "array": _Shapes.array_shape,
-    "string": lambda *_: _Shape(pa.string(), lambda value: _checked(str, value), False),
-    "boolean": lambda *_: _Shape(pa.bool_(), lambda value: _checked(bool, value), False),
-    "integer": lambda *_: _Shape(pa.int64(), _to_int, False),
-    "number": lambda *_: _Shape(pa.float64(), _to_float, False),
+    "string": lambda *_: _shape(pa.string(), lambda value: _checked(str, value)),
+    "boolean": lambda *_: _shape(pa.bool_(), lambda value: _checked(bool, value)),
+    "integer": lambda *_: _shape(pa.int64(), _to_int),
+    "number": lambda *_: _shape(pa.float64(), _to_float),
 }

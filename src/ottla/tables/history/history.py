@@ -70,6 +70,6 @@ def require_bytes(name: str, columns: pa.Schema, *, is_upsert: bool, added: Sequ
     others = [each.name for each in columns if each.name not in added]
     if sorted(others) != sorted(BYTES.schema.names):
         raise TableError(
-            f"{name} has the columns {', '.join(others)}: keys or values were decoded, and those of the topic are bytes",
+            f"{name} has the columns {', '.join(others)}: keys or values were decoded, and the topic's are bytes",
             "Read a table that was copied without --value-schema and --key-schema, and decode with from_avro",
         )
