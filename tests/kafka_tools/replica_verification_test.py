@@ -309,8 +309,19 @@ def test_words(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["--fetch-size", "0"], "--fetch-size 0: give at least 1 byte"),
         (["--fetch-size", "2147483648"], "Cannot parse argument '2147483648' of option fetch-size"),
-        (["--topics-include", "x("], "x( is an invalid regex"),
         (["--broker-list", "x"], "Found multiple arguments for option broker-list, but you asked for only one"),
     ):
         assert run_tool(load_tool(NAME), ["--broker-list", "127.0.0.1:1", *words]) == 1
         assert capsys.readouterr().err.startswith(f"{message}\n")
+
+
+@pytest.mark.slow
+def test_an_expression_is_looked_at_beside_a_topic(capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedBroker() as broker:
+        words = ["--broker-list", broker.bootstrap, "--topics-include", "x("]
+        assert run_tool(load_tool(NAME), words) == 1
+        assert capsys.readouterr().err.startswith("No topics found.")
+        with Producer({"bootstrap.servers": broker.bootstrap}) as producer:
+            producer.send("t", b"v")
+        assert run_tool(load_tool(NAME), words) == 1
+        assert capsys.readouterr().err.startswith("x( is an invalid regex\n")
