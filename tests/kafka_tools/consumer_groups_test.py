@@ -83,9 +83,10 @@ def run(broker: ScriptedBroker, words: str) -> int:
 
 def test_members_of_both_protocols(broker: ScriptedBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(broker, "--describe --members --verbose --group g") == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[:3] == ["", "Warning: Consumer group 'g' is rebalancing.", ""]
-    titles, *rows = shown[3:]
+    printed = capsys.readouterr()
+    assert printed.err == "\nWarning: Consumer group 'g' is rebalancing.\n", "scripts read the table on standard output"
+    empty, titles, *rows = printed.out.splitlines()
+    assert not empty
     assert [row.split() for row in rows] == [
         ["g", "m", "/h", "c", "3", "7", f"{TOPIC}:0,1,3", "8", f"{TOPIC}:0,1", "true"],
         ["g", "a", "/h", "c", "1", "6", f"{TOPIC}:2", "8", f"{TOPIC}:3", "false"],

@@ -68,9 +68,9 @@ def _print_activity(group: GroupView) -> bool:
         print(f"\nError: Consumer group '{group.group_id}' does not exist.")
         return False
     if group.state == "Empty":
-        print(f"\nConsumer group '{group.group_id}' has no active members.")
+        print(f"\nConsumer group '{group.group_id}' has no active members.", file=sys.stderr)
     elif group.state in _REBALANCING:
-        print(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.")
+        print(f"\nWarning: Consumer group '{group.group_id}' is rebalancing.", file=sys.stderr)
     return True
 
 
