@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from testbench.apache_kafka import tools
 from testbench.clients import Confluent, Record
 from tests.interop.kafka_tools.comparison import normalized
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
         ),
         ("kafka-topics", "--describe --topic nothing-"),
         ("kafka-consumer-groups", "--describe --group nothing-"),
+        ("kafka-consumer-groups", "--describe --group idle-"),
         ("kafka-acls", "--list --topic"),
         ("kafka-get-offsets", "--topic nothing-"),
         ("kafka-configs", "--alter --add-config nonsense=1 --topic"),
@@ -30,6 +32,9 @@ pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 )
 def test_streams(bootstrap: str, topic: str, name: str, words: str) -> None:
     Confluent().write(bootstrap, topic, [Record(b"k", b"v")])
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": f"idle-{topic}"})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
+    consumer.close()
     *rest, last = words.split()
     last = f"{last}{topic}" if last.endswith("-") and last[0] != "-" else last
     line = ["--bootstrap-server", bootstrap, *rest, *([last] if last.endswith(topic) else [last, topic])]
