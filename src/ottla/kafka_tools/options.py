@@ -213,6 +213,16 @@ def require_options(options: Options, *names: str) -> None:
             raise WrongUsage(f'Missing required argument "[{name}]"')
 
 
+def refuse_unavailable(options: Options, needed: Mapping[str, Sequence[str]]) -> None:
+    """Raises WrongWords for an option that was given without one of the options that it needs; not with --help."""
+    alone = [name for name, others in needed.items() if options.has(name) and not any(map(options.has, others))]
+    if alone and not options.has("help"):
+        raise WrongWords(
+            f"Option(s) [{', '.join(alone)}] are unavailable given other options on the command line",
+            "joptsimple.UnavailableOptionException",
+        )
+
+
 def refuse_together(options: Options, used: str, others: Iterable[str]) -> None:
     """Raises WrongUsage if one of the others was given together with `used`."""
     if not options.has(used):

@@ -110,6 +110,20 @@ def test_wrong_words_of_groups(both: Comparison) -> None:
         BS --describe
         BS --delete
         BS --list --state nonsense
+        BS --list --members
+        BS --list --verbose
+        BS --list --group g
+        BS --list --topic t
+        BS --describe --group g --type consumer
+        BS --describe --group g --topic t
+        BS --describe --group g --state stable
+        BS --describe --group g --state --members
+        BS --delete --group g --offsets
+        BS --delete --group g --topic t
+        BS --reset-offsets --group g --topic t --to-earliest --dry-run --state
+        BS --delete-offsets --group g --topic t --members
+        BS --delete-offsets --group g --group h --topic t
+        BS --validate-regex x --verbose
         BS --reset-offsets --group g --to-earliest
         BS --reset-offsets --group g --topic t
         BS --reset-offsets --group g --topic t --to-earliest --to-latest

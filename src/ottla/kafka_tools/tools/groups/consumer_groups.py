@@ -24,10 +24,13 @@ from ottla.kafka_tools.options import (
     Options,
     Takes,
     Tool,
+    ToolError,
     WordsReport,
     WrongUsage,
     flag,
+    parse_words,
     refuse_together,
+    refuse_unavailable,
     require_options,
     single_action,
     value,
@@ -46,6 +49,14 @@ _NOTES_OF_KAFKA_1: Final = (
     "default if the --bootstrap-server option is provided.\n"
     "Note: This will not show information about old Zookeeper-based consumers.\n"
 )
+_NEEDED: Final[Mapping[str, Sequence[str]]] = {
+    "members": ("describe",),
+    "offsets": ("describe",),
+    "state": ("describe", "list"),
+    "type": ("list",),
+    "verbose": ("describe",),
+}
+"""The actions of which one has to be given with an option."""
 _LATER_DESCRIPTIONS: Final = ("members", "offsets", "state", "verbose")
 """Options that Kafka 1.0 did not have."""
 
@@ -72,6 +83,10 @@ def _print_cluster_error(error: ClientError) -> None:
     # Kafka's tool looks topics up itself, and raises the error as it is.
     if isinstance(error, RefusedError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         text, kind = error_message(error), error_class(error)
+    _print_failure(text, kind)
+
+
+def _print_failure(text: str, kind: str) -> None:
     _print_error(f"Executing consumer group command failed due to {text}")
     sys.stdout.flush()
     print(f"{kind}: {text}", file=sys.stderr)
@@ -79,6 +94,13 @@ def _print_cluster_error(error: ClientError) -> None:
 
 def _print_error(text: str) -> None:
     print(f"\nError: {text}")
+
+
+def _parse_group_words(options: Sequence[Option], words: Sequence[str]) -> Options:
+    """The options in the words. Raises WrongWords for one that belongs to another action."""
+    parsed = parse_words(options, words)
+    refuse_unavailable(parsed, _NEEDED)
+    return parsed
 
 
 def _checked_action(options: Options) -> str:
@@ -91,6 +113,13 @@ def _checked_action(options: Options) -> str:
         raise WrongUsage("Option [delete-offsets] takes the following options: [topic], [group]")
     if options.has("group") and options.has("all-groups"):
         raise WrongUsage('Option "[group]" can\'t be used with option "[all-groups]"')
+    if action == "delete" and options.has("topic"):
+        raise WrongUsage("The consumer does not support topic-specific offset deletion from a consumer group.")
+    refuse_together(options, "group", ("list",))
+    refuse_together(options, "topic", ("list", "describe"))
+    # The option takes a value with --list, so that the parser has let it pass.
+    if action == "describe" and options.value_of("state"):
+        raise WrongUsage("Option [describe] does not take a value for [state]")
     if action == "describe" and sum(options.has(each) for each in ("members", "offsets", "state")) > 1:
         raise WrongUsage("Option [describe] takes at most one of these options: [members], [offsets], [state]")
     if action == "reset-offsets":
@@ -204,7 +233,11 @@ def _plain_text(error: ClientError) -> str:
 
 
 def _delete_offsets(options: Options, cluster: Cluster) -> None:
-    group = options.values_of("group")[0]
+    try:
+        group = options.value_of("group")
+    except ToolError as error:  # a second one: Kafka's tool notices it only here
+        _print_failure(error.message, error.java_class)
+        return
     wanted, unknown = topic_partitions(Admin(cluster), options.values_of("topic"))
     try:
         results = GroupAdmin(cluster).delete_group_offsets(group, wanted) if wanted else {}
@@ -282,4 +315,5 @@ TOOL: Final = Tool(
     ),
     run_consumer_groups,
     wrong_words=WordsReport.CLASS_ONLY,
+    parse=_parse_group_words,
 )

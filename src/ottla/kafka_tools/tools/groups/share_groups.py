@@ -27,10 +27,10 @@ from ottla.kafka_tools.options import (
     ToolError,
     WordsReport,
     WrongUsage,
-    WrongWords,
     flag,
     parse_words,
     refuse_together,
+    refuse_unavailable,
     require_options,
     single_action,
     value,
@@ -94,12 +94,7 @@ def _print_error(text: str) -> None:
 def _parse_share_words(options: Sequence[Option], words: Sequence[str]) -> Options:
     """The options in the words. Raises WrongWords for one that belongs to another action."""
     parsed = parse_words(options, words)
-    alone = [name for name, actions in _NEEDED.items() if parsed.has(name) and not any(map(parsed.has, actions))]
-    if alone and not parsed.has("help"):
-        raise WrongWords(
-            f"Option(s) [{', '.join(alone)}] are unavailable given other options on the command line",
-            "joptsimple.UnavailableOptionException",
-        )
+    refuse_unavailable(parsed, _NEEDED)
     return parsed
 
 
