@@ -60,6 +60,8 @@ def test_wrong_words_of_topics(both: Comparison) -> None:
         BS --list --partitions 3
         BS --list --create --topic x
         BS --create
+        BS --describe --if-exists
+        BS --alter --topic x --partitions 1 --if-not-exists
         BS --delete
         BS --create --topic x --partitions
         BS --create --topic x --partitions a

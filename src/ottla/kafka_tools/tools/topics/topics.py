@@ -87,6 +87,8 @@ def _checked_action(options: Options) -> str:
     )
     if action in ("create", "delete", "alter") and not options.has("topic"):
         raise WrongUsage('Missing required argument "[topic]"')
+    if action == "describe" and options.has("if-exists") and not (options.has("topic") or options.has("topic-id")):
+        raise WrongUsage("--topic or --topic-id is required to describe a topic")
     if action == "alter" and options.has("config"):
         raise WrongUsage(
             'Option combination "[[bootstrap-server], [config]]" can\'t be used with option "[alter]" (To alter topic '
