@@ -68,6 +68,8 @@ class Options(NamedTuple):
     """Words that belong to no option."""
     line: Sequence[str] = ()
     """All words."""
+    order: Sequence[str] = ()
+    """The names of the options, in the order and as often as they were given; `argument_parser` leaves it empty."""
 
     def has(self, name: str) -> bool:
         """Whether the option was given."""
@@ -140,6 +142,7 @@ def parse_words(options: Iterable[Option], words: Sequence[str]) -> Options:
     known = {option.name: option for option in options}
     given: dict[str, list[str]] = {}
     rest: list[str] = []
+    order: list[str] = []
     at = 0
     while at < len(words):
         word = words[at]
@@ -156,6 +159,7 @@ def parse_words(options: Iterable[Option], words: Sequence[str]) -> Options:
         name, equals, attached = word.lstrip("-").partition("=")
         option = _known_option(known, name)
         found = given.setdefault(name, [])
+        order.append(name)
         if option.takes is Takes.NOTHING:
             continue
         if equals:
@@ -168,7 +172,7 @@ def parse_words(options: Iterable[Option], words: Sequence[str]) -> Options:
                 )
             found.append(words[at])
             at += 1
-    return Options(given, rest, words)
+    return Options(given, rest, words, order)
 
 
 def _is_value(next_word: Sequence[str]) -> bool:

@@ -84,5 +84,40 @@ def test_wrong_words_of_configs(both: Comparison) -> None:
         BS --alter --entity-type topics --entity-name a --add-config
         BS --alter --entity-type topics --add-config a=b
         BS --alter --entity-type brokers --entity-name x --add-config a=b
+        BS --alter --entity-type broker-loggers --entity-name 1 --add-config kafka.nothing=INFO
+        """,
+    )
+
+
+TYPES = {
+    "topics": "t", "clients": "c", "users": "u", "brokers": "1", "broker-loggers": "1", "ips": "10.0.0.2",
+    "client-metrics": "m", "groups": "g",
+}  # fmt: skip
+"""Types of entities, and a name of each."""
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_types_and_names_that_do_not_fit(both: Comparison, kind: str) -> None:
+    """Each would be about another entity than the script means."""
+    type_, name, default = f"--entity-type {kind}", f"--entity-name {TYPES[kind]}", "--entity-default"
+    other = "--entity-type users --entity-name u" if kind != "users" else "--entity-type ips"
+    lines = [f"{type_} {name} {default}", f"{default} {type_}", f"{type_} {name} {name}", f"{type_} {type_} {name}"]
+    lines += [f"{type_} {name} {other}", f"{type_} {name} --user u", f"{type_} {name} --entity-type topics"]
+    refused = [f"BS --alter --add-config a=b {each}" for each in (*lines, type_)]
+    refused += [f"BS --describe {each}" for each in lines if kind in ("brokers", "users") or each != lines[1]]
+    both.compare("kafka-configs", "\n".join(refused))
+
+
+def test_a_default_has_a_place_among_the_names(both: Comparison) -> None:
+    one = "--entity-type users --entity-default --entity-type clients --entity-name {name}c"
+    other = "--entity-type clients --entity-name {name}c --entity-type users --entity-default"
+    both.compare(
+        "kafka-configs",
+        f"""
+        BS --alter {one} --add-config producer_byte_rate=7
+        BS --describe {one}
+        BS --describe {other}
+        BS --alter {other} --delete-config producer_byte_rate
+        BS --describe {one}
         """,
     )

@@ -46,8 +46,8 @@ class Entity(NamedTuple):
 
     @property
     def singular(self) -> str:
-        """The type without its plural s; client-metrics has none."""
-        return self.kind if self.kind == "client-metrics" else self.kind.removesuffix("s")
+        """The type without its plural s."""
+        return self.kind.removesuffix("s")
 
 
 def describe_entity(cluster: Cluster, entities: Sequence[Entity], *, every: bool, as_kafka_1: bool = False) -> None:
@@ -222,10 +222,14 @@ def alter_entity(
 
 
 def _alter_resource(cluster: Cluster, entity: Entity, added: Mapping[str, str], deleted: Sequence[str]) -> None:
-    resource = Resource(_RESOURCES[entity.kind], entity.name or "")
+    resource, admin = Resource(_RESOURCES[entity.kind], entity.name or ""), Admin(cluster)
+    if resource.kind is ResourceType.BROKER_LOGGER:
+        known = {row.name for row in values_of(admin.describe_configs([resource]))[resource]}
+        if unknown := [name for name in (*deleted, *added) if name not in known]:
+            raise ToolError(f"Invalid broker logger(s): {','.join(unknown)}")
     changes = [ConfigChange(key, text) for key, text in added.items()]
     changes += [ConfigChange(key, None, ConfigOp.DELETE) for key in deleted]
-    if (error := Admin(cluster).alter_configs({resource: changes})[resource]) is not None:
+    if (error := admin.alter_configs({resource: changes})[resource]) is not None:
         raise error
 
 
@@ -236,10 +240,13 @@ def _alter_quotas(
     known = _IP_QUOTAS if kind == "ips" else _CLIENT_QUOTAS
     unknown = [key for key in (*added, *deleted) if key not in known]
     if unknown:
-        what = "connection quota" if kind == "ips" else "quota"
+        what, names = "quota", f"Set({', '.join(unknown)})"
+        if kind == "ips":
+            what, names = "connection quota", ",".join(unknown)
+        elif [each.kind for each in entities] == ["users"]:
+            what = "quota and SCRAM credential"
         raise ToolError(
-            f"Only {what} configs can be added for '{kind}' using --bootstrap-server. Unexpected config names: "
-            f"Set({', '.join(unknown)})"
+            f"Only {what} configs can be added for '{kind}' using --bootstrap-server. Unexpected config names: {names}"
         )
     parts = {_QUOTA_PARTS[each.kind]: each.name or None for each in entities}
     changes: dict[str, float | None] = {key: _parse_number(key, text) for key, text in added.items()}

@@ -50,6 +50,8 @@ _SHORT_DEFAULTS: Final = {
 }
 _PASSWORD: Final = re.compile(r"password=[^\],]*")
 _NUMBERED: Final = ("brokers", "broker-loggers")
+_WITH_DEFAULT: Final = ("users", "clients", "brokers", "ips")
+"""Types of which an entity is the default of all others."""
 
 
 def run_configs(options: Options) -> None:
@@ -59,8 +61,14 @@ def run_configs(options: Options) -> None:
     )
     if not names_cluster(options):
         raise ToolError("Either --bootstrap-server or --bootstrap-controller must be specified.")
-    entities = _named_entities(options, action)
-    added, deleted = _changes(options, action)
+    try:
+        entities = _named_entities(options, action)
+        added, deleted = _changes(options, action)
+    except ToolError as error:
+        # Of an option that was given twice Kafka's tool prints the message alone.
+        if type(error) is not ToolError:
+            raise
+        raise ToolError(error.message) from None
     with open_cluster(options) as cluster:
         try:
             if action == "describe":
@@ -76,30 +84,62 @@ def run_configs(options: Options) -> None:
 
 def _named_entities(options: Options, action: str) -> list[Entity]:
     """The entities of both spellings; at most a user and a client. Raises ToolError."""
-    names: list[str | None] = [*options.values_of("entity-name"), *([""] * options.has("entity-default"))]
+    given = iter(options.values_of("entity-name"))
+    # A name belongs to the type of the same place, and a default has a place as well.
+    places = [each for each in options.order if each in ("entity-name", "entity-default")]
+    names = [next(given) if each == "entity-name" else "" for each in places]
     types = list(options.values_of("entity-type"))
-    entities = [Entity(kind, names[at] if at < len(names) else None) for at, kind in enumerate(types)]
-    entities += [Entity(kind, options.value_of(name)) for name, kind in _SHORT.items() if options.has(name)]
-    entities += [Entity(kind, "") for name, kind in _SHORT_DEFAULTS.items() if options.has(name)]
-    if not entities:
-        raise ToolError("At least one entity type must be specified")
+    short = [Entity(kind, options.value_of(name)) for name, kind in _SHORT.items() if options.has(name)]
+    short += [Entity(kind, "") for name, kind in _SHORT_DEFAULTS.items() if options.has(name)]
+    _check_types(options, types, [each.kind for each in short])
+    for kind in types:
+        _check_names(options, action, kind)
+    if len(names) > len(types) and action == "describe" and {*types} & {"users", "clients", "ips"}:
+        raise ToolError("More entity names specified than entity types")
+    if len(names) != len(types) and action == "alter":
+        raise ToolError("An entity name must be specified for every entity type")
+    entities = [Entity(kind, names[at] if at < len(names) else None) for at, kind in enumerate(types)] + short
     for entity in entities:
-        _check_entity(entity, action)
+        _check_number(entity)
+    return entities
+
+
+def _check_types(options: Options, types: Sequence[str], short: Sequence[str]) -> None:
+    kinds = [*types, *short]
+    if not kinds:
+        raise ToolError("At least one entity type must be specified")
+    for kind in types:
+        if kind not in _TYPES:
+            raise ToolError(
+                f"Invalid entity type {kind}, the entity type must be one of {', '.join(_TYPES)} with a "
+                "--bootstrap-server or --bootstrap-controller argument"
+            )
+    if twice := [kind for at, kind in enumerate(kinds) if kind in kinds[:at]]:
+        raise ToolError(f"Duplicate entity type(s) specified: {','.join(twice)}")
     # A quota may belong to a client id of a user; no other setting has two owners.
-    kinds = {entity.kind for entity in entities}
-    if len(entities) > 1 and (kinds != {"users", "clients"} or len(entities) > 2):
+    if len(kinds) > 1 and {*kinds} != {"users", "clients"}:
         raise ToolError("Only 'users' and 'clients' entity types may be specified together")
-    return sorted(entities, key=lambda entity: entity.kind, reverse=True)
+    if short and any(map(options.has, ("entity-type", "entity-name", "entity-default"))):
+        raise ToolError("--entity-{type,name,default} should not be used in conjunction with specific entity flags")
 
 
-def _check_entity(entity: Entity, action: str) -> None:
-    if entity.kind not in _TYPES:
+def _check_names(options: Options, action: str, kind: str) -> None:
+    """Check the names beside one type; that a script has too many or too few would otherwise change another entity."""
+    if action == "describe" and kind not in _WITH_DEFAULT and options.has("entity-default"):
+        raise ToolError(f"--entity-default must not be specified with --describe of {kind}")
+    if kind in (*_NUMBERED, "ips"):
+        options.value_of("entity-name")  # raises for a second one
+    if options.has("entity-name") or (action == "describe" and kind != "broker-loggers"):
+        return
+    if kind not in _WITH_DEFAULT:
+        raise ToolError(f"An entity name must be specified with --{action} of {kind}")
+    if not options.has("entity-default"):
         raise ToolError(
-            f"Invalid entity type {entity.kind}, the entity type must be one of {', '.join(_TYPES)} with a "
-            "--bootstrap-server or --bootstrap-controller argument"
+            "An entity-name or default entity must be specified with --alter of users, clients, brokers or ips"
         )
-    if action == "alter" and entity.name is None:
-        raise ToolError(f"An entity name must be specified with --alter of {entity.kind}")
+
+
+def _check_number(entity: Entity) -> None:
     if entity.kind in _NUMBERED and entity.name and not entity.name.isdecimal():
         raise ToolError(
             f"The entity name for {entity.kind} must be a valid integer broker id, but it is: {entity.name}"
