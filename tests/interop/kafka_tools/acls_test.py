@@ -54,6 +54,10 @@ def test_wrong_words_of_acls(both: Comparison) -> None:
         BS --add --allow-principal Bob --topic t
         BS --add --allow-principal User:A --topic t --operation nonsense
         BS --add --allow-principal User:A --topic t --resource-pattern-type any
+        BS --add --allow-principal User:A --topic t --resource-pattern-type 1
+        BS --list --resource-pattern-type 1
+        BS --add --allow-principal User:A --topic t --principal User:A
+        BS --remove --force --topic t --principal User:A
         BS --add --allow-principal User:A --cluster --operation Read
         BS --add --allow-principal User:A --consumer --topic t
         BS --add --allow-principal User:A --producer --group t

@@ -62,8 +62,8 @@ def checked_action(options: Options) -> str:
     if action == "list":
         for name in ("producer", "consumer", "allow-host", "allow-principal", "deny-host", "deny-principal"):
             refuse_together(options, "list", (name,))
-    if action != "list":
-        refuse_together(options, action, ("principal",))
+    if action != "list" and options.has("principal"):
+        raise WrongUsage("The --principal option is only available if --list is set")
     for name in ("producer", "consumer"):
         refuse_together(options, name, ("operation", "deny-principal", "deny-host"))
     if options.has("producer") and not options.has("topic"):
@@ -90,7 +90,10 @@ def _pattern_type(options: Options, *, adding: bool = False) -> PatternType:
     text = options.value_of("resource-pattern-type", "literal")
     found = PatternType.from_text(text)
     if found is PatternType.UNKNOWN:
-        raise WrongUsage(f"Cannot parse argument '{text}' of option resource-pattern-type")
+        raise ToolError(
+            f"Cannot parse argument '{text}' of option resource-pattern-type",
+            "joptsimple.OptionArgumentConversionException",
+        )
     if adding and found in (PatternType.ANY, PatternType.MATCH):
         raise WrongUsage(f"A '--resource-pattern-type' value of '{found.name}' is not valid when adding acls.")
     return found
