@@ -86,19 +86,19 @@ def shape_of(schema: JsonSchema) -> Shape:
 
 def write_value(shape: Shape, value: Any) -> Any:
     """JSON's value of Arrow's. Raises TypeError or ValueError: it is none of the schema's type."""
-    if value is None:
-        if not shape.is_nullable:
-            raise ValueError("null")
-        return None
-    return shape.write(value)
+    return _unless_null(shape, shape.write, value)
 
 
 def _convert(shape: Shape, value: Any) -> Any:
+    return _unless_null(shape, shape.convert, value)
+
+
+def _unless_null(shape: Shape, change: Convert, value: Any) -> Any:
     if value is None:
         if not shape.is_nullable:
             raise ValueError("null")
         return None
-    return shape.convert(value)
+    return change(value)
 
 
 class _Shapes:
