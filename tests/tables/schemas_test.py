@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -18,7 +19,7 @@ from tests.tables.registered import Registered, ServiceInMemory, framed, record,
 from ottla.cli.main import cli
 from ottla.client import Producer
 from ottla.retry.headers import read_trail
-from ottla.schemas.framing import write_framing
+from ottla.schemas.framing import KEY_HEADER, VALUE_HEADER, write_framing
 from ottla.tables.iceberg import IcebergWriter
 from ottla.tables.rows import LAYOUTS
 
@@ -268,3 +269,24 @@ def test_a_record_whose_key_and_value_are_wrong_is_one_letter(
     failures = [read_trail(each.headers).failure for each in read_letters(registered.topic, letters)]
     parts = sorted(each.message.partition(" is not framed")[0].rpartition(" ")[2] for each in failures if each)
     assert parts == ["key", "key", "value"]
+
+
+def test_the_schema_of_a_key_may_be_in_its_own_header(
+    registered: Registered, make_target: Callable[[str], Target]
+) -> None:
+    schema = record(id="int")
+    registered.register(schema, subject="headers")
+    with urllib.request.urlopen(f"{registered.url}/subjects/headers/versions/1") as answer:
+        guid = uuid.UUID(json.loads(answer.read())["guid"])
+    payload = framed(0, schema, {"id": 7})[5:]
+    with Producer({"bootstrap.servers": registered.topic.bootstrap}) as producer:
+        for header in (KEY_HEADER, VALUE_HEADER):
+            headers = [(header, b"\x01" + guid.bytes)]
+            producer.send(registered.topic.name, b"v", key=payload, headers=headers, partition=0)
+    target, letters = make_target("delta"), make_letters(registered.topic)
+    words = ["table", registered.topic.name, *target.words, "--exit-at-end", "-b", registered.topic.bootstrap]
+    given = ["--key-schema", "avro", "--schema-registry", registered.url, "--dead-letters", letters]
+    result = CliRunner().invoke(cli, [*words, *given])
+    assert result.exit_code == 0, result.stderr
+    assert values_of(target, "offset", "decoded_key") == [(0, {"id": 7})]
+    assert [each.key for each in read_letters(registered.topic, letters)] == [payload]
