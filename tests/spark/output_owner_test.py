@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.spark.attempts import Bench
 
+from ottla.client.admin.transactions import TransactionAdmin
 from ottla.client.batch_transaction import ConnectionCache
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.stable_positions import stable_positions
@@ -42,6 +43,12 @@ def test_the_first_query_owns_the_output_and_another_is_refused(bench: Bench) ->
         with pytest.raises(OtherCheckpoint, match=r"belongs to the checkpoint of query query-1, and this is query-?"):
             claim_output(links, name, "query-2", 60_000)
     claim_output(links, f"{name}-other", "query-2", 60_000)
+
+
+def test_the_transaction_of_the_owner_ends_soon_after_the_death_of_its_task(bench: Bench) -> None:
+    links, name = bench.links(), f"ottla-{bench.topic}-owner"
+    claim_output(links, name, "query-1", 600_000)
+    assert TransactionAdmin(links.cluster).describe_transaction(name).timeout_ms == 10_000
 
 
 def test_of_queries_that_begin_together_one_is_the_owner(bench: Bench) -> None:

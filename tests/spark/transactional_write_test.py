@@ -14,6 +14,7 @@ import pytest
 from tests.spark.attempts import Bench, rows
 
 from ottla.client.admin.admin import Admin
+from ottla.client.admin.transactions import TransactionAdmin
 from ottla.client.admin.types import LATEST, NewTopic, Resource, ResourceType
 from ottla.client.batch_transaction import ConnectionCache, end_transaction, is_fenced
 from ottla.client.errors import ClientError, DeadlineError, refused_error, values_of
@@ -395,6 +396,17 @@ def test_a_batch_that_is_committed_in_part_is_not_written_as_a_whole(bench: Benc
         bench.prepared(claimed(bench, "partition", 0, "other"), ["two"])
     bench.run(claimed(bench, "partition", 0), ["two"])
     assert bench.committed() == Counter(["one", "two"])
+
+
+@pytest.mark.parametrize(("rows_ms", "claim_ms"), [(600_000, 10_000), (5_000, 5_000)])
+def test_the_transaction_of_a_claim_ends_soon_after_the_death_of_its_task(
+    bench: Bench, rows_ms: int, claim_ms: int
+) -> None:
+    """The next run of the query waits for it: not as long as a batch may take."""
+    claims = claims_of(bench.links(), bench.attempt().turn, "batch", rows_ms, kind="stream", reads=False)
+    claims[0].write_claim()
+    view = TransactionAdmin(bench.links().cluster).describe_transaction(f"ottla-{bench.query}-unit")
+    assert view.timeout_ms == claim_ms
 
 
 def test_a_task_that_failed_before_its_commit_claims_nothing(bench: Bench) -> None:

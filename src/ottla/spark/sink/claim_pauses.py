@@ -1,4 +1,5 @@
-"""The pauses of attempts that claim one transactional id at the same time, and so fence each other.
+"""How long attempts that claim one transactional id wait: those that fence each other pause, and the transaction of
+one that has died is aborted soon, since others wait for it.
 
 Zone: real.
 """
@@ -14,6 +15,16 @@ TRIES: Final = 100
 _FIRST_S: Final = 0.02
 _MOST_S: Final = 2.0
 """Several times what a claim takes on a busy cluster."""
+_TIMEOUT_MS: Final = 10_000
+
+
+def claim_timeout_ms(timeout_ms: int) -> int:
+    """The timeout of the transaction of a claim. timeout_ms: that of the transactions of rows.
+
+    A claim is one request and a commit: a longer timeout would only hold up the next run of a query whose driver died
+    between the two. An attempt that takes longer finds that it is fenced, and tries again.
+    """
+    return min(timeout_ms, _TIMEOUT_MS)
 
 
 def pause_after(attempt: int) -> None:

@@ -18,7 +18,7 @@ from ottla.client.retry import wall_ms
 from ottla.client.settings import ClientConfig
 from ottla.client.stable_positions import stable_positions
 from ottla.spark.errors import BadCheckpoint, Fenced, OtherCheckpoint
-from ottla.spark.sink.claim_pauses import TRIES, pause_after
+from ottla.spark.sink.claim_pauses import TRIES, claim_timeout_ms, pause_after
 from ottla.spark.sink.exactly_once import MARKER
 from ottla.spark.sink.markers import send_marker
 from ottla.spark.sink.task_claims import is_overtaken
@@ -58,7 +58,7 @@ def claim_output(links: ConnectionCache, name: str, query: str, timeout_ms: int)
 
 
 def _write_owner(links: ConnectionCache, name: str, query: str, hour: int, timeout_ms: int) -> bool:
-    transaction = BatchTransaction(links, name, timeout_ms)
+    transaction = BatchTransaction(links, name, claim_timeout_ms(timeout_ms))
     transaction.fence_producer()
     # Again: another query may have become the owner before this one took the transactional id.
     _read_owner(links, name, query)

@@ -23,7 +23,7 @@ from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
 from ottla.spark.errors import BadCheckpoint, ChangedUnit, Fenced, StaleDriver, UnstableRows
 from ottla.spark.sink.batch_decision import parts_base
-from ottla.spark.sink.claim_pauses import TRIES, pause_after
+from ottla.spark.sink.claim_pauses import TRIES, claim_timeout_ms, pause_after
 from ottla.spark.sink.claimed_scans import Scan, is_registered, may_register, parse_scans, scans_to_json
 from ottla.spark.sink.exactly_once import MARKER, MARKERS, Marker, TaskBatch, parse_marker
 from ottla.spark.sink.markers import send_marker
@@ -160,7 +160,7 @@ class Claims:
         raise Fenced(f"{self._turn}: other attempts kept claiming the batch; start the query again")
 
     def _write_once(self) -> None:
-        transaction = BatchTransaction(self._links, self._name, self._timeout_ms)
+        transaction = BatchTransaction(self._links, self._name, claim_timeout_ms(self._timeout_ms))
         transaction.fence_producer()
         before = self._read_claim()
         if not self._fits_claim(before):
