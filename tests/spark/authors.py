@@ -165,6 +165,7 @@ SPREADS: Mapping[str, Callable[[list[list[Part]]], list[Rows]]] = {
     **{f"{number} moved first": _beside(number, 0) for number in (1, 2, 3, 4)},
     **{f"{number} moved last": _beside(0, number) for number in (1, 2, 3, 4)},
     **{f"{number} moved before a union": _beside(number, 0) for number in (1, 2, 3, 4)},
+    **{f"{number} moved before two loads": _beside(number, 0) for number in (1, 2, 3, 4)},
 }
 
 
@@ -254,6 +255,9 @@ class Query:
         with stream(self.topics, **self._source(version)) as reader:
             start, end = self._next(reader)
             scans = [list(reader.partitions(start, end)) for _ in range(1 + ("union" in version.spread))]
+        if "loads" in version.spread:
+            with stream(self.topics, **self._source(version)) as reader:
+                scans.append(list(reader.partitions(start, end)))
         writer, messages = self._writer(version), []
         tasks = SPREADS[version.spread](scans)
         for number, rows in enumerate(tasks):

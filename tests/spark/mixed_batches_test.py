@@ -17,13 +17,23 @@ from tests.spark.planning import logged, stream
 from ottla.spark.errors import ChangedUnit, UnstableRows
 from ottla.spark.offsets import Place
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
-from ottla.spark.sink.claimed_scans import MOST, ReadTask, Scan, are_ambiguous, may_register, parse_scans, scans_to_json
+from ottla.spark.sink.claimed_scans import (
+    MOST,
+    ReadTask,
+    Scan,
+    are_ambiguous,
+    may_register,
+    moved_task,
+    parse_scans,
+    scans_to_json,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
 
 STEPS = ("", "begun", "prepared", "ended")
 DRIVERS = ("", "all", "decided", "half", "committed")
 LAST, FIRST, UNION = "moved last", "moved first", "moved before a union"
+LOADS = "moved before two loads"
 OWN_ENDED = {LAST: ("ended",), FIRST: ("", "", "ended"), UNION: ("", "", "ended")}
 """One task with its own rows has committed, of a plan with two tasks of a shuffle."""
 
@@ -63,15 +73,40 @@ def test_the_driver_of_the_rest_dies(topics: Any, kind: str, driver: str) -> Non
     assert query.ahead() == []
 
 
-def test_a_shuffle_with_another_number_of_partitions_cannot_write_committed_rows_again(topics: Any) -> None:
-    """Tasks after it have other numbers then, and do not find their markers."""
+@pytest.mark.parametrize("shuffled", [1, 3, 4])
+@pytest.mark.parametrize("kind", [FIRST, UNION])
+def test_committed_rows_are_found_again_after_a_shuffle_with_another_number_of_partitions(
+    topics: Any, kind: str, shuffled: int
+) -> None:
+    """Tasks after it have other numbers then, and do not find their markers: the driver finds them."""
     query = Query(topics)
-    query.run(plan(FIRST), Stop("one task has ended", OWN_ENDED[FIRST]))
-    for shuffled in (1, 3, 4):
-        with pytest.raises(UnstableRows, match="in other tasks now"):
-            query.run(plan(FIRST, shuffled))
-    query.run(plan(FIRST))
+    query.run(plan(kind), Stop("one task has ended", OWN_ENDED[kind]))
+    query.run(plan(kind, shuffled), Stop("all tasks have ended", driver="all"))
+    query.run(plan(kind, shuffled), Stop("decided", driver="decided"))
+    query.run(plan(kind, 5 - shuffled))
+    query.more()
+    query.run(plan(kind, shuffled))
     assert query.counts() == ([], [])
+    assert query.ahead() == []
+
+
+def test_a_batch_whose_own_rows_are_all_committed_is_done_after_such_a_shuffle(topics: Any) -> None:
+    query = Query(topics)
+    query.run(plan(FIRST), Stop("both have ended", ("", "", "ended", "ended")))
+    query.run(plan(FIRST, 1))
+    query.more()
+    query.run(plan(FIRST, 3))
+    assert query.counts() == ([], [])
+
+
+def test_two_loads_of_one_topic_after_such_a_shuffle_are_refused(topics: Any) -> None:
+    """Their scans have one name, so that each may be the one whose rows are committed."""
+    query = Query(topics)
+    query.run(plan(LOADS), Stop("one task has ended", OWN_ENDED[FIRST]))
+    for shuffled in (1, 2, 3, 4):
+        with pytest.raises(UnstableRows, match="two places of the plan"):
+            query.run(plan(LOADS, shuffled))
+    assert not query.counts()[1]
 
 
 def test_tasks_after_such_a_shuffle_do_not_commit_by_themselves(topics: Any) -> None:
@@ -166,21 +201,12 @@ def test_random_deaths_and_plans_write_every_row_once(topics: Any, seed: int) ->
         if chance.random() < 0.3:
             query.wake()
     for _ in range(2):
-        assert finish_batch(query, kind, chance), f"{kind}: each plan is refused"
+        query.run(plan(kind, chance.randint(1, 4)))
         query.wake()
         query.more()
-    assert finish_batch(query, kind, chance)
+    query.run(plan(kind, chance.randint(1, 4)))
     assert query.counts() == ([], [])
     assert query.ahead() == []
-
-
-def finish_batch(query: Query, kind: str, chance: random.Random) -> bool:
-    """Run the batch until one of the plans is not refused."""
-    for shuffled in [*chance.sample((1, 2, 3, 4), 4)] * 2:
-        with contextlib.suppress(UnstableRows, ChangedUnit):
-            query.run(plan(kind, shuffled))
-            return True
-    return False
 
 
 def test_the_source_names_a_scan_in_each_run_alike_and_others_of_the_run_differently(topics: Any) -> None:
@@ -221,6 +247,15 @@ def test_two_scans_of_one_name_are_ambiguous_after_a_shuffle() -> None:
     assert not are_ambiguous(twice, [5])
     assert not are_ambiguous(twice, [])
     assert not are_ambiguous([*twice[:1], ReadTask("b", 3, 0)], [0])
+
+
+def test_the_task_that_has_an_input_of_a_moved_scan_is_known_where_its_name_is_there_once() -> None:
+    now, other = ReadTask("a", 5, 1), ReadTask("b", 0, 1)
+    assert moved_task([A], [now._replace(number=0), now, other], A, 1) == now
+    assert moved_task([A], [now._replace(number=0), other], A, 1) is None
+    assert moved_task([A], [now, now._replace(first=7)], A, 1) is None, "read twice"
+    assert moved_task([A], [now, now._replace(first=7, number=0)], A, 1) is None, "read twice"
+    assert moved_task([A, A._replace(first=9)], [now], A, 1) is None, "registered twice"
 
 
 def test_scans_in_a_claim_are_checked() -> None:

@@ -77,6 +77,18 @@ def are_ambiguous(tasks: Iterable[ReadTask], others: Iterable[int]) -> bool:
     return before is not None and any(len(some) > 1 and before < max(some) for some in firsts.values())
 
 
+def moved_task(scans: Iterable[Scan], tasks: Iterable[ReadTask], scan: Scan, number: int) -> ReadTask | None:
+    """The task that has an input of a registered scan in this run, where the tasks of the scan have other numbers.
+
+    scans: all that are registered. tasks: of this run. None: it is not known, because the name of the scan is
+    registered at several tasks or read at several places of the plan, or at none.
+    """
+    registered = [one for one in scans if one.name == scan.name]
+    firsts = {task.first for task in tasks if task.scan == scan.name}
+    moved = {task for task in tasks if (task.scan, task.number) == (scan.name, number)}
+    return next(iter(moved)) if len(registered) == len(firsts) == len(moved) == 1 else None
+
+
 def scans_to_json(scans: Iterable[Scan]) -> list[list[str | int]]:
     """Scans in the form of a claim."""
     return [list(scan) for scan in scans]

@@ -9,7 +9,9 @@ commits by itself, and the driver commits the rest like a whole batch, under nam
    the claim. So when a task of the rest has taken the id and finds no marker, no other attempt can commit under it.
 2. Each task whose scan is registered either finds its rows committed, or writes a part of the rest.
 3. Before its decision the driver looks at the ids of the registered tasks that this run does not have, and takes them.
-   A marker there has rows that tasks of this run may have written again: the plan is another, and nothing is committed.
+   Where it finds a marker, a shuffle before the scan has another number of partitions now: the same input of the scan
+   was read by another task, whose part has the committed rows again and is aborted. Where that task is not known, the
+   plan is another, and nothing is committed.
 4. The decision is about all rows of the batch. A later run finds it, ends the parts and writes nothing.
 """
 
@@ -23,7 +25,7 @@ from ottla.client.stable_positions import present_positions, stable_positions
 from ottla.spark.errors import StaleDriver, UnstableRows
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.batch_decision import REST, Batch, Part, abort_parts, commit_batch
-from ottla.spark.sink.claimed_scans import ReadTask, Scan, are_ambiguous
+from ottla.spark.sink.claimed_scans import ReadTask, Scan, are_ambiguous, moved_task
 from ottla.spark.sink.exactly_once import MARKER, Marker, TaskBatch, already_written, parse_marker
 from ottla.spark.sink.task_claims import Claims
 from ottla.spark.sink.whole_batches import BatchCalls, finish_decided
@@ -69,9 +71,14 @@ class Tasks(NamedTuple):
     """The batch, in any of its tasks."""
     read: Sequence[ReadTask | None]
     """By partition; None: the task has rows of others, or none."""
-    rows: int
-    """Of the parts."""
+    rows: Sequence[int]
+    """Of the parts, by partition; 0 for a task without a part."""
     parts: tuple[Part, ...]
+
+    def without(self, partitions: frozenset[int]) -> Tasks:
+        """The same without the rows and the parts of these tasks."""
+        rows = [0 if partition in partitions else count for partition, count in enumerate(self.rows)]
+        return self._replace(rows=rows, parts=tuple(part for part in self.parts if part.partition not in partitions))
 
 
 def commit_rest(
@@ -97,29 +104,42 @@ def commit_rest(
     if not tasks.parts:
         return
     try:
-        if safeguards.committed_checked:
-            _check_committed(links, tasks.batch, claims.read_scans(), tasks.read, timeout_ms)
+        scans = claims.read_scans() if safeguards.committed_checked else ()
+        committed = _find_committed_again(links, tasks, scans, timeout_ms)
     except (UnstableRows, StaleDriver):
         abort_parts(calls, tasks.parts)
         raise
-    decider = Part(0, *transaction.prepared_transaction())
-    commit_batch(calls, Batch(rest, tasks.rows, tasks.parts), decider, is_open=False, safeguards=safeguards)
+    abort_parts(calls, [part for part in tasks.parts if part.partition in committed])
+    tasks = tasks.without(committed)
+    if tasks.parts:
+        decider = Part(0, *transaction.prepared_transaction())
+        commit_batch(calls, Batch(rest, sum(tasks.rows), tasks.parts), decider, is_open=False, safeguards=safeguards)
 
 
-def _check_committed(
-    links: ConnectionCache, turn: TaskBatch, scans: Sequence[Scan], read: Sequence[ReadTask | None], timeout_ms: int
-) -> None:
-    """Check that all rows which tasks have committed by partition are those of tasks of this run."""
-    present = {task for task in read if task is not None}
-    if are_ambiguous(present, (partition for partition, task in enumerate(read) if task is None)):
-        raise UnstableRows(_changed_text(turn, "two places of the plan read the same records after a shuffle"))
+def _find_committed_again(
+    links: ConnectionCache, tasks: Tasks, scans: Sequence[Scan], timeout_ms: int
+) -> frozenset[int]:
+    """The tasks of this run whose parts have rows that tasks of an earlier run have committed by partition.
+
+    Raises UnstableRows if some of the committed rows are in parts of tasks that are not known.
+    """
+    present = {task: partition for partition, task in enumerate(tasks.read) if task is not None}
+    if scans and are_ambiguous(present, (partition for partition, task in enumerate(tasks.read) if task is None)):
+        raise UnstableRows(_changed_text(tasks.batch, "two places of the plan read the same records after a shuffle"))
+    found = set()
     for scan in scans:
         for number, partition in enumerate(scan.tasks):
             if ReadTask(scan.name, scan.first, number) in present:
                 continue
-            _, marker = _take_id(links, turn._replace(partition=partition), timeout_ms)
-            if marker is not None:
-                raise UnstableRows(_changed_text(turn, f"the rows of partition {partition} are in other tasks now"))
+            _, marker = _take_id(links, tasks.batch._replace(partition=partition), timeout_ms)
+            if marker is None:
+                continue
+            now = moved_task(scans, present, scan, number)
+            if now is None:
+                why = f"the rows of partition {partition} are in other tasks now"
+                raise UnstableRows(_changed_text(tasks.batch, why))
+            found.add(present[now])
+    return frozenset(found)
 
 
 def _take_id(links: ConnectionCache, turn: TaskBatch, timeout_ms: int) -> tuple[BatchTransaction, Marker | None]:

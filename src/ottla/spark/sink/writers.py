@@ -264,7 +264,7 @@ class _Writer:
         tasks = Tasks(
             turn,
             [None if one is None else one.read for one in messages],
-            sum(one.rows for one in messages if one is not None and one.result is not None),
+            [0 if one is None or one.result is None else one.rows for one in messages],
             tuple(one.part for one in rest if one.part is not None),
         )
         with cached_connections(self._options.client) as links:
