@@ -5,13 +5,14 @@ Zone: real. Between the points run only Ottla's own steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from ottla.client.batch_transaction import ConnectionCache, Prepared
+from ottla.client.positions import OffsetAndMetadata
 from ottla.spark.safeguards import SinkSafeguards
-from ottla.spark.sink.batch_decision import Part
+from ottla.spark.sink.batch_decision import Batch, Part
 from ottla.spark.sink.exactly_once import Marker, TaskBatch
 from ottla.spark.sink.sink_options import SinkOptions
 from ottla.spark.sink.transactional_write import TransactionalWrite
@@ -21,8 +22,8 @@ from ottla.spark.source.source_positions import Positions
 At = Callable[[str, TaskBatch], None]
 """Called at each point with its name: start, fence (the id is about to be taken), begun (it is taken), mid (some rows
 are written), prepared (all is in the transaction), before and after the end of the transaction by the task itself; for
-a whole batch of several tasks decided (the transaction of partition 0 is committed) and half (one of the others is,
-too)."""
+a whole batch of several tasks sent (the decision is in the transaction of partition 0), decided (that is committed) and
+half (one of the others is, too)."""
 
 
 class PointedAttempt(TransactionalWrite):
@@ -60,6 +61,10 @@ class PointedCalls(BatchCalls):
 
     at: At
     turn: TaskBatch
+
+    def send_decision(self, decider: Part, batch: Batch, lists: Sequence[OffsetAndMetadata]) -> None:
+        super().send_decision(decider, batch, lists)
+        self.at("sent", self.turn)
 
     def commit_decider(self, decider: Part) -> None:
         super().commit_decider(decider)

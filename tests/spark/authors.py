@@ -78,8 +78,9 @@ class Place(NamedTuple):
     """How far each task comes, of those that begin: fence (the id is about to be taken), begun (it is taken), prepared
     (all is in the transaction), or ended."""
     driver: str = ""
-    """How far the driver comes: all (every task has ended), decided or half (points of `PointedCalls`; to the end where
-    there is none), committed (its own commit is through), or logged (Spark has noted that the batch is finished)."""
+    """How far the driver comes: all (every task has ended), sent, decided or half (points of `PointedCalls`; to the end
+    where there is none), committed (its own commit is through), or logged (Spark has noted that the batch is
+    finished)."""
 
 
 class Died(BaseException):
@@ -270,8 +271,8 @@ class Query:
             if asleep:
                 self._sleepers.append(Sleeper(lambda sleep: (sleep(), self._commit(writer, messages, tasks))))
             return
-        if place is not None and place.driver in ("decided", "half"):
-            self._die_in_commit(writer, messages, place.driver)
+        if place is not None and place.driver in ("sent", "decided", "half"):
+            self._die_in_commit(writer, messages, tasks, place.driver)
             return
         self._commit(writer, messages, tasks)
         if place is None or place.driver == "logged":
@@ -401,14 +402,14 @@ class Query:
             columns[COLUMN] = pa.array(made, pa.struct(kinds))
         return pa.record_batch(columns)
 
-    def _die_in_commit(self, writer: Any, messages: Sequence[Any], stop: str) -> None:
+    def _die_in_commit(self, writer: Any, messages: Sequence[Any], tasks: Sequence[Rows], stop: str) -> None:
         def dies(point: str, _turn: TaskBatch) -> None:
             if point == stop:
                 raise Died
 
         writer.at = dies
         with contextlib.suppress(Died):
-            writer.commit(messages, self.batch)
+            self._commit(writer, messages, tasks)
 
     def _commit(self, writer: Any, messages: Sequence[Any], tasks: Sequence[Rows]) -> None:
         writer.commit(messages, *([self.batch] if writer.streaming else []))

@@ -24,10 +24,11 @@ PLACES = (
     Place("one has ended, one has written", ("ended", "prepared")),
     Place("the second has ended, the first has written", ("prepared", "ended")),
     Place("all tasks have ended", driver="all"),
+    Place("the decision is sent", driver="sent"),
     Place("the driver has committed", driver="committed"),
     Place("the batch is finished", driver="logged"),
 )
-ENDED, COMMITTED = PLACES[3], PLACES[7]
+ENDED, COMMITTED = PLACES[3], PLACES[8]
 LEFT = ("dead", "wakes before", "wakes after")
 """Whether the tasks of a stopped run are dead, or wake up before or after the next run."""
 

@@ -31,7 +31,7 @@ from ottla.spark.sink.claimed_scans import (
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
 
 STEPS = ("", "begun", "prepared", "ended")
-DRIVERS = ("", "all", "decided", "half", "committed")
+DRIVERS = ("", "all", "sent", "decided", "half", "committed")
 LAST, FIRST, UNION = "moved last", "moved first", "moved before a union"
 LOADS = "moved before two loads"
 OWN_ENDED = {LAST: ("ended",), FIRST: ("", "", "ended"), UNION: ("", "", "ended")}

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ottla.client.batch_transaction import BatchTransaction, ConnectionCache
-from ottla.client.stable_positions import present_positions, stable_positions
+from ottla.client.stable_positions import present_positions
 from ottla.spark.errors import StaleDriver, UnstableRows
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink.batch_decision import REST, Batch, Part, abort_parts, commit_batch
@@ -54,12 +54,15 @@ def find_decided(
     Raises StaleDriver, IncompleteBatch, BadCheckpoint and the client's errors.
     """
     rest = rest_of(turn._replace(partition=0))
-    # Other tasks do not wait for a commit of this moment: the driver finds it.
-    groups, read = links.coordinators.groups, present_positions if turn.partition else stable_positions
-    marker = parse_marker(read(groups, rest.name, [MARKER]).get(MARKER), rest.name)
-    if marker is None or not already_written(rest, marker):
-        return None
-    if not turn.partition:
+    found = present_positions(links.coordinators.groups, rest.name, [MARKER]).get(MARKER)
+    marker = parse_marker(found, rest.name)
+    if turn.partition:
+        # It may miss a commit of this moment: the driver finds it.
+        return marker if already_written(rest, marker) else None
+    if not already_written(rest, marker):
+        # A driver may have died before the end of the transaction. Taking its id ends that, instead of waiting for it.
+        _, marker = _take_id(links, rest, timeout_ms)
+    if marker is not None:
         finish_decided(links, rest, marker, timeout_ms, safeguards)
     return marker
 
