@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -103,77 +103,99 @@ def test_pipelines_as_a_service(topics: Any, tmp_path: Path) -> None:
     assert topics.values(f"{source}.works") == [b"TEA"]
 
 
-def test_a_service_follows_the_definitions_in_the_cluster(topics: Any, tmp_path: Path) -> None:
-    """Nothing at first; then a pipeline is started, changed with its code, paused, resumed and removed."""
-    source, name = topics.make(), f"definitions-{os.getpid()}"
-    text = FILE.format(name="shop", source=source, brokers=topics.bootstrap)
-    (tmp_path / "files").mkdir()
-    (tmp_path / "files" / "shop.py").write_text(text)
-    port = free_port()
-    notes = tmp_path / "notes"
-    process = start_service(
-        tmp_path, "files", "--from-cluster", "--checkpoint", "state", "--trigger", "200ms", "--stop-timeout", "30",
-        "--pipelines-topic", name, "-b", topics.bootstrap, "--http", f"127.0.0.1:{port}", "-o", "json",
-        notes=notes.open("w"),
-    )  # fmt: skip
+class Followed:
+    """A service that follows the definitions in a topic, and what it is told and does."""
 
-    def apply(pipelines: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, topics: Any, directory: Path) -> None:
+        self.topics, self.bootstrap = topics, topics.bootstrap
+        self.source, self.name = topics.make(), f"definitions-{os.getpid()}"
+        self.files = directory / "files"
+        self.files.mkdir()
+        self.write_file("upper()")
+        self._port, self._notes = free_port(), directory / "notes"
+        self.process = start_service(
+            directory, "files", "--from-cluster", "--checkpoint", "state", "--trigger", "200ms", "--stop-timeout", "30",
+            "--pipelines-topic", self.name, "-b", self.bootstrap, "--http", f"127.0.0.1:{self._port}", "-o", "json",
+            notes=self._notes.open("w"),
+        )  # fmt: skip
+
+    def write_file(self, call: str) -> None:
+        """The file of the pipeline, whose step makes letters with this method."""
+        text = FILE.format(name="shop", source=self.source, brokers=self.bootstrap)
+        (self.files / "shop.py").write_text(text.replace("upper()", call))
+
+    def apply(self, pipelines: dict[str, dict[str, Any]]) -> None:
         document = json.dumps({"version": 1, "pipelines": pipelines})
-        words = ["apply", "-", "--yes", "--prune", "pipelines", "--pipelines-topic", name, "-b", topics.bootstrap]
+        words = ["apply", "-", "--yes", "--prune", "pipelines", "--pipelines-topic", self.name, "-b", self.bootstrap]
         done = CliRunner().invoke(cli, words, input=document)
         assert done.exit_code == 0, done.stderr
 
-    def wait_for_health(pipelines: dict[str, str]) -> dict[str, Any]:
+    def wait_for_health(self, pipelines: dict[str, str]) -> dict[str, Any]:
         """Wait for states; the page."""
         found: dict[str, Any] = {}
 
         def is_there() -> bool:
-            status, page = read_page(port, "/health")
+            status, page = read_page(self._port, "/health")
             found.update(json.loads(page) if status else {})
-            return {
-                key: each["state"] for key, each in found.get("pipelines", {"": {"state": ""}}).items()
-            } == pipelines
+            states = {key: each["state"] for key, each in found.get("pipelines", {"": {"state": ""}}).items()}
+            return states == pipelines
 
-        wait_for(f"the states {pipelines}", is_there, process)
+        wait_for(f"the states {pipelines}", is_there, self.process)
         return found
 
-    def wait_for_starts(number: int) -> None:
+    def wait_for_starts(self, number: int) -> None:
         running = "pipeline shop: running"
-        wait_for(f"start {number}", lambda: notes.read_text().count(running) == number, process)
+        wait_for(f"start {number}", lambda: self.notes().count(running) == number, self.process)
 
-    def wait_for_output(values: list[bytes]) -> None:
-        wait_for(f"the output {values}", lambda: topics.values(f"{source}.shop") == values, process)
+    def wait_for_output(self, *values: bytes) -> None:
+        wait_for(f"the output {values}", lambda: self.output() == [*values], self.process)
 
+    def notes(self) -> str:
+        """What the service has written on standard error."""
+        return self._notes.read_text()
+
+    def output(self) -> list[bytes]:
+        found: list[bytes] = self.topics.values(f"{self.source}.shop")
+        return found
+
+
+@pytest.fixture
+def followed(topics: Any, tmp_path: Path) -> Iterator[Followed]:
+    made = Followed(topics, tmp_path)
+    yield made
+    made.process.kill()
+
+
+def test_a_service_follows_the_definitions_in_the_cluster(followed: Followed, topics: Any) -> None:
+    """Nothing at first; then a pipeline is started, changed with its code, paused, resumed and removed."""
     shop: dict[str, Any] = {"file": "shop.py"}
-    try:
-        page = wait_for_health({})
-        assert (page["status"], page["definitions"]["topic"]) == ("ready", name)
-        topics.put(source, 0, [b"tea"])
-        apply({"shop": shop})
-        assert wait_for_health({"shop": "running"})["definitions"] == {"topic": name, "role": "active", "error": None}
-        wait_for_output([b"TEA"])
-        (tmp_path / "files" / "shop.py").write_text(text.replace("upper()", "title()"))
-        apply({"shop": shop | {"trigger": "100ms"}, "lacks": {"file": "lacks.py"}})
-        wait_for_starts(2)
-        topics.put(source, 0, [b"cake"])
-        wait_for_output([b"TEA", b"Cake"])
-        lacking = wait_for_health({"shop": "running", "lacks": "waiting"})["pipelines"]["lacks"]
-        assert lacking["reason"] == f"lacks.py does not exist in {tmp_path / 'files'}: put it there"
-        apply({"shop": shop | {"state": "paused"}})
-        wait_for_health({"shop": "paused"})
-        topics.put(source, 0, [b"milk"])
-        assert topics.values(f"{source}.shop") == [b"TEA", b"Cake"]
-        apply({"shop": shop})
-        wait_for_output([b"TEA", b"Cake", b"Milk"])
-        apply({})
-        assert wait_for_health({})["status"] == "ready"
-        topics.put(source, 0, [b"late"])
-        process.send_signal(signal.SIGTERM)
-        printed, _ = process.communicate(timeout=PATIENCE_S)
-    finally:
-        process.kill()
-    noted = notes.read_text()
-    assert (process.returncode, json.loads(printed)) == (0, []), noted
-    assert f"this service runs the pipelines of {name}" in noted
+    page = followed.wait_for_health({})
+    assert (page["status"], page["definitions"]["topic"]) == ("ready", followed.name)
+    topics.put(followed.source, 0, [b"tea"])
+    followed.apply({"shop": shop})
+    page = followed.wait_for_health({"shop": "running"})
+    assert page["definitions"] == {"topic": followed.name, "role": "active", "error": None}
+    followed.wait_for_output(b"TEA")
+    followed.write_file("title()")
+    followed.apply({"shop": shop | {"trigger": "100ms"}, "lacks": {"file": "lacks.py"}})
+    followed.wait_for_starts(2)
+    topics.put(followed.source, 0, [b"cake"])
+    followed.wait_for_output(b"TEA", b"Cake")
+    lacking = followed.wait_for_health({"shop": "running", "lacks": "waiting"})["pipelines"]["lacks"]
+    assert lacking["reason"] == f"lacks.py does not exist in {followed.files}: put it there"
+    followed.apply({"shop": shop | {"state": "paused"}})
+    followed.wait_for_health({"shop": "paused"})
+    topics.put(followed.source, 0, [b"milk"])
+    assert followed.output() == [b"TEA", b"Cake"]
+    followed.apply({"shop": shop})
+    followed.wait_for_output(b"TEA", b"Cake", b"Milk")
+    followed.apply({})
+    assert followed.wait_for_health({})["status"] == "ready"
+    topics.put(followed.source, 0, [b"late"])
+    followed.process.send_signal(signal.SIGTERM)
+    printed, _ = followed.process.communicate(timeout=PATIENCE_S)
+    noted = followed.notes()
+    assert (followed.process.returncode, json.loads(printed)) == (0, []), noted
+    assert f"this service runs the pipelines of {followed.name}" in noted
     assert noted.count("pipeline shop: stopped") == 3
-    assert topics.values(f"{source}.shop") == [b"TEA", b"Cake", b"Milk"]
+    assert followed.output() == [b"TEA", b"Cake", b"Milk"]

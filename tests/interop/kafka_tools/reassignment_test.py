@@ -58,6 +58,44 @@ def create_topics(both: Comparison, *words: str) -> None:
         assert run_ottla("kafka-topics", given)[0] == 0
 
 
+OTHER_LINES = """
+    BS --list
+    BS --verify --preserve-throttles --reassignment-json-file {at}nowhere
+    BS --generate --topics-to-move-json-file {at}move --broker-list ' 1'
+    BS --generate --topics-to-move-json-file {at}move --broker-list 1
+    BS --generate --topics-to-move-json-file {at}move --broker-list 7,1 --disable-rack-aware
+    BS --generate --topics-to-move-json-file {at}move --broker-list 7
+    BS --generate --topics-to-move-json-file {at}move --broker-list 1,1
+    BS --generate --topics-to-move-json-file {at}move --broker-list x
+    BS --generate --topics-to-move-json-file {at}moves --broker-list 1
+    BS --generate --topics-to-move-json-file {at}nothing --broker-list 1
+    BS --generate --topics-to-move-json-file {at}gone --broker-list 1
+    BS --generate --topics-to-move-json-file {at}broken --broker-list 1
+    BS --generate --topics-to-move-json-file {at}absent --broker-list 1
+    BS --execute --reassignment-json-file {at}two --throttle 1000
+    BS --verify --preserve-throttles --reassignment-json-file {at}two
+    BS --verify --reassignment-json-file {at}two
+    BS --execute --reassignment-json-file {at}two --throttle 0
+    BS --execute --reassignment-json-file {at}two --throttle x
+    BS --execute --reassignment-json-file {at}one --replica-alter-log-dirs-throttle 1000
+    BS --execute --additional --reassignment-json-file {at}one --timeout 5
+    BS --cancel --reassignment-json-file {at}one --timeout 5
+    BS --execute
+    BS --verify
+    BS --cancel
+    BS --generate --broker-list 1
+    BS --generate --topics-to-move-json-file {at}move
+    BS --execute --verify --reassignment-json-file {at}one
+    BS --list --throttle 5
+    BS --verify --reassignment-json-file {at}one --throttle 5
+    BS --list --bootstrap-controller localhost:1
+    BS --nonsense
+    BS
+    --list
+"""
+"""After the actions with each file. at: where the files are."""
+
+
 def test_reassignments_on_one_broker(both: Comparison, tmp_path: Path) -> None:
     create_topics(both, "--partitions", "2")
     nowhere = [{**FIRST, "topic": "TOPICx", "log_dirs": ["/nowhere"]}]
@@ -72,46 +110,7 @@ def test_reassignments_on_one_broker(both: Comparison, tmp_path: Path) -> None:
         # Messages about numbers that are no ids of brokers, and about topics that are not there, are the broker's.
         and (file, action) not in {("large", "verify"), ("unknown", "verify"), ("unknown", "cancel")}
     ]
-    topics = f"--topics-to-move-json-file {tmp_path}/{{name}}"
-    both.compare(
-        "kafka-reassign-partitions",
-        "\n".join(lines)
-        + f"""
-        BS --list
-        BS --verify --preserve-throttles {plan}nowhere
-        BS --generate {topics}move --broker-list ' 1'
-        BS --generate {topics}move --broker-list 1
-        BS --generate {topics}move --broker-list 7,1 --disable-rack-aware
-        BS --generate {topics}move --broker-list 7
-        BS --generate {topics}move --broker-list 1,1
-        BS --generate {topics}move --broker-list x
-        BS --generate {topics}moves --broker-list 1
-        BS --generate {topics}nothing --broker-list 1
-        BS --generate {topics}gone --broker-list 1
-        BS --generate {topics}broken --broker-list 1
-        BS --generate {topics}absent --broker-list 1
-        BS --execute {plan}two --throttle 1000
-        BS --verify --preserve-throttles {plan}two
-        BS --verify {plan}two
-        BS --execute {plan}two --throttle 0
-        BS --execute {plan}two --throttle x
-        BS --execute {plan}one --replica-alter-log-dirs-throttle 1000
-        BS --execute --additional {plan}one --timeout 5
-        BS --cancel {plan}one --timeout 5
-        BS --execute
-        BS --verify
-        BS --cancel
-        BS --generate --broker-list 1
-        BS --generate {topics}move
-        BS --execute --verify {plan}one
-        BS --list --throttle 5
-        BS --verify {plan}one --throttle 5
-        BS --list --bootstrap-controller localhost:1
-        BS --nonsense
-        BS
-        --list
-        """,
-    )
+    both.compare("kafka-reassign-partitions", "\n".join(lines) + OTHER_LINES.format(at=f"{tmp_path}/{{name}}"))
 
 
 def test_throttles_are_set_and_removed(both: Comparison, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def groups(kafka_node: KafkaNode, shell: ToolShell, cluster: Cluster, admin: Sha
         member.consumer.close()
 
 
-def test_share_groups(groups: Comparison, admin: ShareGroupAdmin) -> None:
+def test_share_groups_are_described_and_listed(groups: Comparison, admin: ShareGroupAdmin) -> None:
     views = [admin.describe_share_group(f"{prefix}live") for prefix in (groups.kafka_prefix, groups.ottla_prefix)]
     members = [view.members[0] for view in views]
     # Epochs count how often a group was looked at until all its partitions were ready. Each is hidden with its column.
@@ -141,6 +141,9 @@ def test_share_groups(groups: Comparison, admin: ShareGroupAdmin) -> None:
         "BS --describe --all-groups --state",
     ):
         groups.compare(TOOL, line, same_words=True, ordered=False)
+
+
+def test_offsets_and_share_groups_are_reset_and_deleted(groups: Comparison) -> None:
     groups.compare(
         TOOL,
         """
