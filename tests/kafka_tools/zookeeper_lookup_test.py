@@ -16,7 +16,7 @@ import pytest
 from testbench.ports import HOST, free_port
 
 from ottla.kafka_tools import zookeeper_lookup
-from ottla.kafka_tools.main import load_tool, run_tool
+from ottla.kafka_tools.main import load_tool, main, run_tool
 from ottla.kafka_tools.options import ToolError
 from ottla.kafka_tools.zookeeper_lookup import find_brokers
 
@@ -240,3 +240,12 @@ def test_one_address_of_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--zookeeper", "a:1", "--bootstrap-server", "b:2", "--list"]
     assert run_tool(load_tool("kafka-topics"), words) == 1
     assert "Only one of --bootstrap-server or --zookeeper must be specified" in capsys.readouterr().err
+
+
+def test_a_setting_that_old_tools_deleted_is_not_passed_over(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--zookeeper", "localhost:1", "--alter", "--topic", "t", "--partitions", "2", "--delete-config", "k")
+    with pytest.raises(SystemExit) as caught:
+        main(("kafka-topics", *words))
+    assert caught.value.code == 1
+    printed = capsys.readouterr()
+    assert "--delete-config is not supported: kafka-configs --alter does it" in printed.out + printed.err

@@ -38,6 +38,8 @@ def test_topics(both: Comparison) -> None:
         BS --alter --topic {name}b --partitions 2
         BS --alter --topic {name}b --partitions 3
         BS --alter --topic {name}b --partitions 4 --replica-assignment 1,1,1,1
+        BS --alter --topic {name}b --partitions 4 --delete-config retention.ms --delete-config x
+        BS --describe --topic {name}b --delete-config retention.ms
         BS --alter --topic {name}nothing --partitions 3
         BS --alter --topic {name}nothing --partitions 3 --if-exists
         BS --describe --topic {name}b
@@ -72,6 +74,9 @@ def test_wrong_words_of_topics(both: Comparison) -> None:
         BS --create --topic x --replica-assignment 1:2,3
         BS --create --topic x --replica-assignment 1 --partitions 1
         BS --alter --topic x
+        BS --alter --topic x --delete-config a
+        BS --alter --topic x --partitions 2 --delete-config
+        BS --list --create --topic x --delete-config a
         BS --alter --topic x --config a=b
         """,
     )

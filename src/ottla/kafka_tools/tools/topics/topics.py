@@ -6,6 +6,7 @@ scripts of that age have, the output is that of Kafka 1.0.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -85,6 +86,8 @@ def _checked_action(options: Options) -> str:
         _ACTIONS,
         "Command must include exactly one action: --list, --describe, --create, --alter or --delete",
     )
+    if options.has("delete-config"):
+        _pass_over_deleted_configs(options)
     if action in ("create", "delete", "alter") and not options.has("topic"):
         raise WrongUsage('Missing required argument "[topic]"')
     if action == "describe" and options.has("if-exists") and not (options.has("topic") or options.has("topic-id")):
@@ -101,6 +104,18 @@ def _checked_action(options: Options) -> str:
     for name, others in _NOT_WITH.items():
         refuse_together(options, name, others)
     return action
+
+
+def _pass_over_deleted_configs(options: Options) -> None:
+    """As Kafka's tool does. Raises WrongWords in the commands of old tools, which deleted them."""
+    if options.has(ZOOKEEPER):
+        raise WrongWords("--delete-config is not supported: kafka-configs --alter does it", _ARGUMENT)
+    print(
+        "delete-config option is no longer supported and deprecated since version 4.0. The config will be fully "
+        "removed in future releases.",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def _create_topics(options: Options, cluster: Cluster) -> None:
@@ -271,7 +286,7 @@ TOOL: Final = Tool(
         value("topic", "The topic to create, alter, describe or delete; a regular expression, except for --create."),
         value("topic-id", "The topic-id to describe."),
         values("config", "A topic configuration override, name=value, for the topic being created."),
-        value("delete-config", "No longer supported.", "Apache Kafka removed it in 4.0; kafka-configs --alter does it"),
+        values("delete-config", "This option is no longer supported and has been deprecated since 4.0"),
         value("partitions", "The number of partitions for the topic being created or altered."),
         value("replication-factor", "The replication factor for each partition in the topic being created."),
         value("replica-assignment", "Replicas of each partition: 1:2,2:3 for two partitions."),
