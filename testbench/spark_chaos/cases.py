@@ -209,6 +209,17 @@ CASES: Final = (
         {"files": True},
     ),
     Case(
+        "a union with files by auto, shuffled before the topic: drivers die when one task has committed and before the "
+        "rest is committed, and adaptive execution chooses other partitions at each start",
+        (
+            Run(("after@0=driver",), plan={"settings": partition_sizes(4_000), "slow_ms": 200}),
+            Run(("commit@0=driver",), plan={"settings": partition_sizes(1_000)}),
+            Run(("decided@0=driver",), plan={"settings": partition_sizes(2_000)}),
+            LAST,
+        ),
+        {"files": True, "moved_first": True, "master": "local[12,4]"},
+    ),
+    Case(
         "whole batches of several tasks: executors killed in the middle and at the end",
         (Run(("mid@1=executor", "prepared@2=executor")),),
         {"once": "batch", "master": CLUSTER},

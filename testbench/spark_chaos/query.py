@@ -54,6 +54,10 @@ class Plan(NamedTuple):
     """Even and odd numbers are read apart, and united."""
     files: bool = False
     """Half of the numbers are read from files, and united."""
+    moved_first: bool = False
+    """The rows of files are shuffled, and come before those of the topic."""
+    slow_ms: int = 0
+    """How long each of them takes then: meanwhile tasks of the topic commit theirs."""
     on_driver: bool = False
     """The driver reads all batches, and one task gets all rows of each."""
     kept: bool = False
@@ -168,7 +172,8 @@ def _rows(spark: Any, plan: Plan) -> Any:
     if plan.union:
         rows = rows.where("CAST(value AS INT) % 8 < 4").union(rows.where("CAST(value AS INT) % 8 >= 4"))
     if plan.files:
-        rows = rows.where("CAST(value AS INT) % 8 < 4").union(_numbers_in_files(spark, plan))
+        own, others = rows.where("CAST(value AS INT) % 8 < 4"), _numbers_in_files(spark, plan)
+        rows = _slowed(others.repartition("value"), plan.slow_ms).union(own) if plan.moved_first else own.union(others)
     if plan.shuffle == "value":
         rows = rows.repartition("value")
     elif plan.shuffle == "round":
@@ -183,6 +188,12 @@ def _rows(spark: Any, plan: Plan) -> Any:
         rows = rows.groupBy("value").count().select("value")
     key = ["value AS key"] if plan.keyed else []
     return rows.selectExpr("concat('x-', value) AS value", *key, *(["_source"] if kept else []))
+
+
+def _slowed(rows: Any, ms: int) -> Any:
+    """The same rows, each of which takes so long."""
+    sleep = f"length(reflect('java.lang.Thread', 'sleep', CAST({ms} AS BIGINT)))"
+    return rows.where(f"coalesce({sleep}, 0) >= 0") if ms else rows
 
 
 def _numbers_in_files(spark: Any, plan: Plan) -> Any:
