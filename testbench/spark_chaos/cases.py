@@ -209,15 +209,15 @@ CASES: Final = (
         {"files": True},
     ),
     Case(
-        "a union with files by auto, shuffled before the topic: drivers die when one task has committed and before the "
-        "rest is committed, and adaptive execution chooses other partitions at each start",
+        "a union with files by auto, which a shuffle before the topic moves to other tasks at each start: drivers die "
+        "when one task has committed, before the rest is committed and after its decision",
         (
-            Run(("after@0=driver",), plan={"settings": partition_sizes(4_000), "slow_ms": 200}),
-            Run(("commit@0=driver",), plan={"settings": partition_sizes(1_000)}),
-            Run(("decided@0=driver",), plan={"settings": partition_sizes(2_000)}),
+            Run(("after@0=driver",), plan={"moved_first": 1, "slow_s": 50}),
+            Run(("commit@0=driver",), plan={"moved_first": 3}),
+            Run(("decided@0=driver",)),
             LAST,
         ),
-        {"files": True, "moved_first": True, "master": "local[12,4]"},
+        {"files": True, "moved_first": 2, "master": "local[8,4]"},
     ),
     Case(
         "whole batches of several tasks: executors killed in the middle and at the end",

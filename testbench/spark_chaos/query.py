@@ -54,10 +54,10 @@ class Plan(NamedTuple):
     """Even and odd numbers are read apart, and united."""
     files: bool = False
     """Half of the numbers are read from files, and united."""
-    moved_first: bool = False
-    """The rows of files are shuffled, and come before those of the topic."""
-    slow_ms: int = 0
-    """How long each of them takes then: meanwhile tasks of the topic commit theirs."""
+    moved_first: int = 0
+    """The rows of files are shuffled into so many partitions, and come before those of the topic."""
+    slow_s: int = 0
+    """How long those of a batch take then, together: meanwhile tasks of the topic commit theirs."""
     on_driver: bool = False
     """The driver reads all batches, and one task gets all rows of each."""
     kept: bool = False
@@ -173,7 +173,7 @@ def _rows(spark: Any, plan: Plan) -> Any:
         rows = rows.where("CAST(value AS INT) % 8 < 4").union(rows.where("CAST(value AS INT) % 8 >= 4"))
     if plan.files:
         own, others = rows.where("CAST(value AS INT) % 8 < 4"), _numbers_in_files(spark, plan)
-        rows = _slowed(others.repartition("value"), plan.slow_ms).union(own) if plan.moved_first else own.union(others)
+        rows = _moved(others, plan).union(own) if plan.moved_first else own.union(others)
     if plan.shuffle == "value":
         rows = rows.repartition("value")
     elif plan.shuffle == "round":
@@ -190,10 +190,12 @@ def _rows(spark: Any, plan: Plan) -> Any:
     return rows.selectExpr("concat('x-', value) AS value", *key, *(["_source"] if kept else []))
 
 
-def _slowed(rows: Any, ms: int) -> Any:
-    """The same rows, each of which takes so long."""
-    sleep = f"length(reflect('java.lang.Thread', 'sleep', CAST({ms} AS BIGINT)))"
-    return rows.where(f"coalesce({sleep}, 0) >= 0") if ms else rows
+def _moved(rows: Any, plan: Plan) -> Any:
+    """The rows of files in other tasks, where each of them takes its time."""
+    pause_ms = plan.slow_s * 2_000 // plan.per_batch
+    sleep = f"length(reflect('java.lang.Thread', 'sleep', CAST({pause_ms} AS BIGINT)))"
+    moved = rows.repartition(plan.moved_first)
+    return moved.where(f"coalesce({sleep}, 0) >= 0") if plan.slow_s else moved
 
 
 def _numbers_in_files(spark: Any, plan: Plan) -> Any:
